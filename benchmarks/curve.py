@@ -26,7 +26,7 @@ from setting import Given, arguments
 from session.launchers.launcher import free_ports
 from session.wire import Address, AddressBook, Identity, Message, Wire
 from session.wire.security import Security, write_keys
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.run.train import train
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "cartpole_dqn.yaml"

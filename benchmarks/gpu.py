@@ -40,7 +40,7 @@ from session import nest  # noqa: E402
 from session.config import Config  # noqa: E402
 from session.folder import RunFolder  # noqa: E402
 from surreal_like.data.batch import Batch, Sampled  # noqa: E402
-from surreal_like.learner.feed import CudaCopies, DeviceFeed, FeedAhead  # noqa: E402
+from surreal_like.learner.device_prefetch import CudaCopies, DevicePrefetch, DeviceTransfer  # noqa: E402
 from surreal_like.run.request import RunRequest  # noqa: E402
 
 ROWS, SMALL_ROWS = (256, 2048), (32,)
@@ -140,10 +140,10 @@ def updates(algorithm: str, rows: int, device: torch.device, seconds: float) -> 
         learner.learn(Batch(given))
         learner.pop_updates()
 
-    feed, ahead = DeviceFeed(device), None
+    feed, ahead = DeviceTransfer(device), None
     if device.type == "cuda":
         sampled = Sampled(arrays, 0, 0, {})
-        ahead = FeedAhead(lambda: sampled, lambda each: False, CudaCopies(device))
+        ahead = DevicePrefetch(lambda: sampled, lambda each: False, CudaCopies(device))
 
     def fed() -> None:
         found = None if ahead is None else ahead.next()

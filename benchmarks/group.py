@@ -30,8 +30,8 @@ from setting import Given, arguments  # noqa: E402
 from surreal_like.data.batch import Sampled  # noqa: E402
 from surreal_like.data.group import within  # noqa: E402
 from surreal_like.dataflow.items import columns_of  # noqa: E402
-from surreal_like.learner.base import Learner  # noqa: E402
-from surreal_like.learner.group import Leader, digest_of  # noqa: E402
+from surreal_like.learner.group_leader import Leader, digest_of  # noqa: E402
+from surreal_like.learner.learner import Learner  # noqa: E402
 
 LEARNERS = ("cartpole_dqn", "cartpole_ppo", "cartpole_impala", "pong_impala")
 

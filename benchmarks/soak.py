@@ -31,7 +31,6 @@ import psutil
 import zmq
 from machine import machine
 
-from session.client import Client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import sections_of
@@ -39,12 +38,13 @@ from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.process.service import Frame
+from session.run_connection import Client
 from session.wire import AddressBook
 from session.wire.requests import DealerSocket
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.experience.chunk import Chunk
+from surreal_like.replay.batch_server import ReplayService
 from surreal_like.replay.kinds import UniformReplay
-from surreal_like.replay.server import ReplayService
 
 STEPS, STREAMS = 64, 32
 CAPACITY = 1_000_000

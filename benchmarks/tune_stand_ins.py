@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
-from session.client import Client
 from session.folder import RunFolder
 from session.launchers.backend import Exit
+from session.run_connection import Client
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.addons.tuning import tuner as tuner_module
 from surreal_like.addons.tuning.reporter import ANSWERS, CONTROL
 from surreal_like.addons.tuning.state import Trial
 from surreal_like.addons.tuning.trial import trial_name
 from surreal_like.addons.tuning.tune_file import TuneFile
 from surreal_like.addons.tuning.tuner import Tuner
-from surreal_like.addons.tuning.tuning import Tuning
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.run.observer import Interrupts, RunObserver
 
 

@@ -10,7 +10,7 @@ from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.experiment.find import find_in
-from surreal_like.policies.agents import make_agent_service
+from surreal_like.policies.agent_builder import make_agent_service
 
 
 def build(context: Context) -> Service:

@@ -10,7 +10,7 @@ from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.experiment.find import find_in
-from surreal_like.policies.player import make_evaluator_service
+from surreal_like.policies.evaluator_builder import make_evaluator_service
 
 
 def build(context: Context) -> Service:

@@ -13,7 +13,7 @@ from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.coordinator.service import LearnerService
 from surreal_like.experiment.find import learners_of
-from surreal_like.learner.member import MemberService
+from surreal_like.learner.group_member import MemberService
 
 
 def build(context: Context) -> Service:

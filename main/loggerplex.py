@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from session.loggerplex.server import Loggerplex
+from session.loggerplex.log_server import Loggerplex
 from session.process.entry import run_service
 
 # Builds the service.

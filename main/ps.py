@@ -8,7 +8,7 @@ from session.addons.hooks import PS_SERVICE
 from session.process.context import Context
 from session.process.entry import run_service
 from session.process.service import Service
-from surreal_like.ps.server import ParameterServer
+from surreal_like.ps.parameter_server import ParameterServer
 
 
 def build(context: Context) -> Service:

@@ -10,8 +10,8 @@ from session.process.entry import run_service
 from session.process.service import Service
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.policies.config import policy_config
-from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.server import ReplayService
+from surreal_like.replay.batch_server import ReplayService
+from surreal_like.replay.replay import load_replay_class
 
 
 def build(context: Context) -> Service:

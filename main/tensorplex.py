@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from session.process.entry import run_service
-from session.tensorplex.server import Tensorplex
+from session.tensorplex.metrics_server import Tensorplex
 
 # Builds the service.
 build = Tensorplex

@@ -74,7 +74,11 @@ def describe_class(place: str, kind: type[Any], places: Mapping[int, str]) -> It
     yield f"class {place}({', '.join(filter(None, bases))})"
     members: dict[str, str] = {}
     for each in reversed(ours):
-        node = _parse(each)
+        try:
+            node = _parse(each)
+        except OSError:
+            # A class that was made at run time has no text of its own.
+            continue
         if {"__dataclass_fields__", "_fields"} & vars(each).keys():
             members["__init__"] = _fields(each)
         for name, text in _members(node):

@@ -37,7 +37,7 @@ _SHARD = "surreal_like/replay/"
 _WIRE = "session/wire/"
 _ZAP = _WIRE + "test_zap_handler.py::"
 _INTERRUPTED = "runs/test_interrupted.py::"
-_SUPERVISION = "session/launchers/test_supervision.py::"
+_SUPERVISION = "session/launchers/test_supervisor_state_machine.py::"
 _BAD = "surreal_like/learner/test_bad_batches.py::"
 
 SCENARIOS = (
@@ -123,8 +123,8 @@ SCENARIOS = (
         "the run goes on with an event; the old files stay whole",
         (
             "runs/test_full_disk.py::test_a_full_disk_is_survived",
-            _SHARD + "test_snapshot.py::test_a_full_disk_ends_nothing",
-            "session/loggerplex/test_server.py"
+            _SHARD + "test_recovery.py::test_a_full_disk_ends_nothing",
+            "session/loggerplex/test_log_server.py"
             "::test_full_disk_does_not_end_the_server_and_is_reported",
             "session/test_checkpoint.py::test_a_failed_write_leaves_the_old_ones_whole",
         ),
@@ -207,7 +207,7 @@ SCENARIOS = (
         "agents wait; what is on its way is bounded; nothing lost uncounted",
         (
             _FAULTS + "test_a_learner_of_5_s_per_update_holds_the_agents_back",
-            _SHARD + "test_server.py::test_the_queue_holds_the_sender_back",
+            _SHARD + "test_batch_server.py::test_the_queue_holds_the_sender_back",
             "surreal_like/agent/test_loop.py::test_a_full_window_stops_stepping_until_replay_reads",
         ),
     ),
@@ -231,7 +231,7 @@ SCENARIOS = (
         "refused in the handshake; both sides name both values",
         (
             "surreal_like/ps/test_membership.py::test_another_run_is_refused_with_both_values",
-            "surreal_like/ps/test_server.py"
+            "surreal_like/ps/test_parameter_server.py"
             "::test_another_config_is_refused_on_both_sides_and_logged_once_here",
             _ZAP + "test_both_sides_report_another_protocol",
             _JOIN + "test_strangers_are_refused_and_a_flood_of_them_does_no_harm",

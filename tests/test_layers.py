@@ -396,7 +396,7 @@ BAD: tuple[tuple[Rule, str, str], ...] = (
     (
         folders_import_only_lower_ones,
         "surreal_like/replay/a.py",
-        "def f():\n    from surreal_like.learner.base import Learner",
+        "def f():\n    from surreal_like.learner.learner import Learner",
     ),
     (
         folders_import_only_lower_ones,

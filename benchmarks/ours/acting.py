@@ -34,7 +34,7 @@ from session.process.entry import make_frame  # noqa: E402
 from session.process.service import Frame  # noqa: E402
 from session.wire import AddressBook  # noqa: E402
 from surreal_like.algorithm.dqn import make_network as make_q_network  # noqa: E402
-from surreal_like.learner.link import Publisher  # noqa: E402
+from surreal_like.learner.publisher import Publisher  # noqa: E402
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat  # noqa: E402
 
 _START_SECONDS = 60.0

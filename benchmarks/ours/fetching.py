@@ -26,9 +26,9 @@ from torch import nn  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
-from session.wire.shared import poll  # noqa: E402
+from session.wire.socket_state import poll  # noqa: E402
 from surreal_like.data.parameters import Parameters  # noqa: E402
-from surreal_like.learner.link import Publisher  # noqa: E402
+from surreal_like.learner.publisher import Publisher  # noqa: E402
 from surreal_like.network.flat import (  # noqa: E402
     load_flat,
     manifest_of,
@@ -36,7 +36,7 @@ from surreal_like.network.flat import (  # noqa: E402
     read_flat,
     weights_of,
 )
-from surreal_like.ps.client import ParameterClient  # noqa: E402
+from surreal_like.ps.parameter_client import ParameterClient  # noqa: E402
 from surreal_like.ps.schemas import ANSWERS  # noqa: E402
 
 _WAIT_SECONDS = 1.0

@@ -18,10 +18,10 @@ from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
-from session.wire.shared import poll  # noqa: E402
+from session.wire.socket_state import poll  # noqa: E402
 from surreal_like.experience.chunk import Chunk  # noqa: E402
-from surreal_like.experience.sender import ExpSender  # noqa: E402
-from surreal_like.ps.client import ParameterClient  # noqa: E402
+from surreal_like.experience.chunk_sender import ExpSender  # noqa: E402
+from surreal_like.ps.parameter_client import ParameterClient  # noqa: E402
 from surreal_like.ps.schemas import ANSWERS  # noqa: E402
 
 _PAUSE_SECONDS = 0.01

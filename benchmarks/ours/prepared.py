@@ -12,7 +12,7 @@ from session.config import Config
 from session.config.sections import sections_of
 from surreal_like.data.batch import Batch
 from surreal_like.experiment.find import algorithm_of
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.run.request import RunRequest
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

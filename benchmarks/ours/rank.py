@@ -19,12 +19,12 @@ from prepared import make_learner, resolved
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.process.clock import WallClock
 from session.wire import AddressBook, Identity, Wire
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.data.group import group
 from surreal_like.dataflow.flow import PASSED, Flow
-from surreal_like.learner.base import Learner
-from surreal_like.learner.group import ENDPOINT
-from surreal_like.learner.member import Member
+from surreal_like.learner.group_leader import ENDPOINT
+from surreal_like.learner.group_member import Member
+from surreal_like.learner.learner import Learner
 
 # Numbers of a reduction, and how often they are added in a turn.
 SIZES = (5_000, 100_000, 1_700_000)

@@ -10,7 +10,7 @@ from steps import EPISODE_ROWS, frames
 
 from session.nest import Array
 from surreal_like.data.timestep import StepType, discounts, step_types
-from surreal_like.env.base import Info, VectorEnv, VectorStep
+from surreal_like.env.environment import Info, VectorEnv, VectorStep
 
 Columns = dict[str, Array]
 

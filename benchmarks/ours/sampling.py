@@ -20,10 +20,10 @@ from steps import check_order  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
-from session.wire.shared import poll  # noqa: E402
+from session.wire.socket_state import poll  # noqa: E402
 from surreal_like.data.batch import Sampled  # noqa: E402
-from surreal_like.replay.base import load_replay_class  # noqa: E402
-from surreal_like.replay.client import ReplayClient  # noqa: E402
+from surreal_like.replay.batch_requests import ReplayClient  # noqa: E402
+from surreal_like.replay.replay import load_replay_class  # noqa: E402
 
 _POLL_SECONDS = 0.01
 _QUIET_SECONDS = 0.05

@@ -20,11 +20,11 @@ from services import play  # noqa: E402
 from worker import Answer, serve  # noqa: E402
 
 from session.process.context import Context  # noqa: E402
-from session.wire.shared import poll  # noqa: E402
+from session.wire.socket_state import poll  # noqa: E402
 from surreal_like.addons.scripts.wrapper import ExpSenderWrapper  # noqa: E402
 from surreal_like.experience.chunk import Chunk  # noqa: E402
+from surreal_like.experience.chunk_sender import ExpSender  # noqa: E402
 from surreal_like.experience.row_buffer import RowBuffer  # noqa: E402
-from surreal_like.experience.sender import ExpSender  # noqa: E402
 
 _POLL_SECONDS = 0.01
 _SETTLE_SECONDS = 30.0

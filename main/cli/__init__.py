@@ -85,7 +85,7 @@ def _run(words: list[str]) -> int:
 def _version() -> str:
     """Returns the version, with the commit of a checkout."""
     # Imported here: no other command is to wait for it.
-    from surreal_like.experiment.code import library_revision
+    from surreal_like.experiment.user_code import library_revision
 
     commit = library_revision()[:_COMMIT_DIGITS]
     return f"{VERSION} (commit {commit})" if commit else VERSION

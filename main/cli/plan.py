@@ -30,7 +30,7 @@ from surreal_like.data.task import tasks_of
 from surreal_like.experiment.machine import replay_need
 from surreal_like.experiment.resolve import defaults
 from surreal_like.policies.config import policy_configs
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.run.folder import new_path
 from surreal_like.run.request import DEFAULT, Plan, RunRequest
 

@@ -173,7 +173,7 @@ def _advice(ended: Run) -> str:
         unused = times is not None and times < 1 and not learner.replay.samples_per_insert
         if not unused:
             return ""
-        from surreal_like.replay.base import load_replay_class
+        from surreal_like.replay.replay import load_replay_class
 
         if load_replay_class(learner).overlap:
             return ""

@@ -17,7 +17,7 @@ from main.cli.live_observer import Lines, LiveTable
 from main.cli.output import terminal_width
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError
-from surreal_like.experiment.code import restart_archived
+from surreal_like.experiment.user_code import restart_archived
 from surreal_like.run.folder import new_path
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest

@@ -124,7 +124,7 @@ class AddOn:
         parts: name in ``learner_config.parts`` -> ``module:function`` of the learner and the
             part's arguments, which returns an operator of batches.
         replays: name in ``learner_config.replay.type`` -> ``module:Class``, a
-            :class:`surreal_like.replay.base.Replay`.
+            :class:`surreal_like.replay.replay.Replay`.
         acts: kinds of components that step environments as agents do; ``session_config`` has a
             section of each, with ``num``.
         telemetry: kinds of components that end last, and without which a run goes on.

@@ -110,7 +110,7 @@ BASE_ENV_CONFIG = _with_add_ons(
         "policy_mapping": Key(
             {},
             "Agent, or pattern such as player_*, and the policy that plays it; the first that "
-            "fits counts. A list of policies is dealt to the agents anew in each episode; "
+            "fits counts. A list of policies is assigned to the agents anew in each episode; "
             "module:function chooses.",
             idle=_ONE_POLICY,
         ),
@@ -119,7 +119,7 @@ BASE_ENV_CONFIG = _with_add_ons(
         ),
         "seats": Key(
             "shuffled",
-            "Order in which a list of policies is dealt: shuffled in each episode, or fixed.",
+            "Order in which a list of policies is assigned: shuffled in each episode, or fixed.",
             one_of=("shuffled", "fixed"),
             idle=_ONE_POLICY,
         ),

@@ -11,10 +11,10 @@ import zmq
 
 from session.config import Config
 from session.errors import SurrealError
-from session.launchers.asking import ANSWERS, COMMANDS
+from session.launchers.control_client import ANSWERS, COMMANDS
 from session.launchers.instruction import Event, Stop
 from session.launchers.launcher import SUPERVISOR_CONTROL
-from session.loggerplex.client import make_log
+from session.loggerplex.log_client import make_log
 from session.process.clock import Clock
 from session.wire import Message, Wire
 from session.wire.requests import Call

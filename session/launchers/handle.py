@@ -15,13 +15,13 @@ from session.addons import load
 from session.config import Config
 from session.errors import AdmissionError, DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
-from session.launchers.asking import ask, count_joined_rows, reachable
+from session.launchers.control_client import ask, count_joined_rows, reachable
 from session.launchers.launcher import SUPERVISOR_CONTROL, Outcome, last_lines, log_names
 from session.launchers.registry import detached_launcher, launcher_of
 from session.launchers.status import ComponentStatus, rows_of_files
 from session.process.component import Topology
 from session.tail import Tail
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 
 _ANSWER_SECONDS = 5.0
 _LEARNER_SECONDS = 2.0

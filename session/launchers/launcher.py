@@ -21,7 +21,7 @@ from session.config import Config
 from session.errors import NOTICE, ConfigError, RunError, UsageError, WireError
 from session.folder import RunFolder
 from session.json_file import open_file, read_file
-from session.launchers.asking import ask
+from session.launchers.control_client import ask
 from session.launchers.instruction import Failure
 from session.process.clock import Moment
 from session.process.component import Topology
@@ -30,7 +30,7 @@ from session.process.periodic import wait_until
 from session.wire import AddressBook
 from session.wire.endpoint import LOOPBACK
 from session.wire.security import write_keys
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 
 SUPERVISOR_MODULE = "main.supervisor"
 _START_SECONDS = 60.0

@@ -33,7 +33,7 @@ from session.process.periodic import Every
 from session.process.service import Frame, seeded
 from session.wire import AddressBook, Identity, Wire
 from session.wire.contexts import make_context
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
 
 # Between two looks of the supervisor while no component ends; each costs as much as many turns.
 _LOOK_SECONDS = 0.05

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import zmq
 
-from session.client import Client
 from session.config import Config
 from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
@@ -29,14 +28,15 @@ from session.launchers.launcher import (
     protect,
     write_run_files,
 )
-from session.launchers.memory import MemoryGuard
+from session.launchers.out_of_memory import MemoryGuard
+from session.launchers.restarts_and_deadlines import Deadlines
 from session.launchers.status import ComponentStatus, status_row
-from session.launchers.supervised_components import Deadlines
-from session.launchers.supervision import Supervision
+from session.launchers.supervisor_state_machine import Supervision
 from session.process.clock import Clock, WallClock
 from session.process.component import Topology
 from session.process.heartbeat import State, read_beats
 from session.process.periodic import Every
+from session.run_connection import Client
 from session.wire import AddressBook, Wire
 from session.wire.security import Security
 

@@ -15,8 +15,8 @@ from session.process.periodic import Every, Rate
 from session.process.service import IDLE_SECONDS, QuietPeriod, Service
 from session.wire import Identity, Message
 from session.wire.connection_limits import Bucket
+from session.wire.one_way_sockets import Socket
 from session.wire.schema import Count, Kinds, ListOf, Schema, Type, quote
-from session.wire.sockets import Socket
 
 _RECORDS_PER_TICK = 1000
 _WRITE_SECONDS = 0.2

@@ -16,19 +16,21 @@ import zmq
 from session.config import Config
 from session.errors import ConfigError
 from session.folder import RunFolder
-from session.loggerplex.client import Log, make_log
+from session.loggerplex.log_client import Log, make_log
 from session.process.clock import Clock, WallClock
 from session.process.component import Component, Topology
 from session.process.handshake import Accepted
 from session.process.heartbeat import Beat, State, write_beat
 from session.process.seeding import component_seed
-from session.tensorplex.client import TensorplexClient
+from session.tensorplex.metrics_client import TensorplexClient
 from session.wire import AddressBook, Identity, Wire
+from session.wire.one_way_sockets import PushSocket, Socket
 from session.wire.security import Security
-from session.wire.shared import poll
-from session.wire.sockets import PushSocket, Socket
+from session.wire.socket_state import poll
 from session.wire.telemetry_buffer import Channel
 
+# Time that a save, or another long piece of work, may take before its component counts as silent.
+BUSY_SECONDS = 60.0
 _NAMES_KEPT = 4096
 _RUN_LIMIT = 1 << 30
 

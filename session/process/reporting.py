@@ -12,9 +12,9 @@ from session.process.periodic import Every
 
 # Whoever reads a class of these needs no sockets: its log and metrics are made at their first use.
 if TYPE_CHECKING:
-    from session.loggerplex.client import Log
+    from session.loggerplex.log_client import Log
     from session.process.context import Context
-    from session.tensorplex.client import TensorplexClient
+    from session.tensorplex.metrics_client import TensorplexClient
 
 
 class Reporting:
@@ -45,14 +45,14 @@ class Reporting:
     @cached_property
     def log(self) -> Log:
         """Log of the component."""
-        from session.loggerplex.client import early_log
+        from session.loggerplex.log_client import early_log
 
         return early_log(self._reports_as[0])
 
     @cached_property
     def tensorplex(self) -> TensorplexClient:
         """Metrics client; :meth:`update_tensorplex` is the usual way to report."""
-        from session.tensorplex.client import TensorplexClient
+        from session.tensorplex.metrics_client import TensorplexClient
 
         return TensorplexClient.early(self._reports_as[1])
 

@@ -18,12 +18,12 @@ from types import FrameType
 from session.config import Config
 from session.errors import SurrealError, UsageError, describe
 from session.folder import RunFolder, is_planned
-from session.loggerplex.client import Log
+from session.loggerplex.log_client import Log
 from session.process.component import Topology
 from session.process.context import Context, Launch
 from session.process.entry import make_frame, open_context, release
 from session.process.service import Build, Frame, Service
-from session.tensorplex.client import TensorplexClient
+from session.tensorplex.metrics_client import TensorplexClient
 from session.wire import AddressBook
 from session.wire.contexts import cancel_close_at_exit, close_at_exit
 

@@ -21,7 +21,7 @@ from session.process.handshake import ANSWERS, Handshake
 from session.process.heartbeat import State, beat_interval, starting_seconds
 from session.process.periodic import Every
 from session.process.seeding import build_seeded
-from session.wire.shared import Pollable, poll
+from session.wire.socket_state import Pollable, poll
 
 _CHORES_SECONDS = 0.5
 IDLE_SECONDS = 0.02

@@ -14,7 +14,7 @@ from session.errors import ConfigError
 from session.folder import EVENT, RunFolder
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus, status_row
-from session.launchers.supervision import SCALABLE
+from session.launchers.supervisor_state_machine import SCALABLE
 from session.process.component import Topology
 from session.process.heartbeat import ALIVE, Beat, State, read_beats
 from session.show.components import ComponentRow, component_row, find_absence
@@ -209,7 +209,7 @@ class RunView:
         reported: Mapping[str, Mapping[str, Any]] = {}
         if telemetry and self.running:
             # Imported late: sockets must not delay the start of a command that needs none.
-            from session.launchers.asking import reported_status
+            from session.launchers.control_client import reported_status
 
             reported = reported_status(self.folder)
         late: float = self.config.session_config.heartbeat.timeout

@@ -17,10 +17,10 @@ from session.nest import Array
 from session.wire.codec import Buffer, Message, ProtocolError, size_bytes
 from session.wire.connection_limits import Turns
 from session.wire.schema import COUNT_LIMIT, REFUSED, Kinds, cut, quote
-from session.wire.socket import Complaint, Socket, descriptor_of, prove_key
+from session.wire.socket_base import Complaint, Socket, descriptor_of, prove_key
 
 if TYPE_CHECKING:
-    from session.wire.shared import Shared
+    from session.wire.socket_state import Shared
 
 _HELD_ANSWERS = 64
 _PAUSE_SECONDS = 0.05

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from session.errors import OversizeError
 from session.nest import Array
 from session.wire.codec import Message
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 
 if TYPE_CHECKING:
-    from session.wire.sockets import PushSocket
+    from session.wire.one_way_sockets import PushSocket
 
 _RECORDS_PER_MESSAGE = 500
 _ARRAY_BYTES_PER_MESSAGE = 16 << 20

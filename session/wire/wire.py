@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
+from session.wire.one_way_sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
 from session.wire.requests import DealerSocket, RouterSocket
 from session.wire.schema import Kinds
-from session.wire.shared import Shared
-from session.wire.socket import Counters, Socket
-from session.wire.sockets import PublisherSocket, PullSocket, PushSocket, SubscriberSocket
+from session.wire.socket_base import Counters, Socket
+from session.wire.socket_state import Shared
 
 
 class Wire(Shared):

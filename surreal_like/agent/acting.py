@@ -11,8 +11,8 @@ import torch
 
 from session import nest
 from session.nest import Array, Nest
-from session.wire.sockets import Socket
-from surreal_like.agent.base import Agent
+from session.wire.one_way_sockets import Socket
+from surreal_like.agent.agent import Agent
 from surreal_like.data.casts import unpack
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.parameters import Parameters

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.config import Config
-from session.launchers.asking import NOTED
+from session.launchers.control_client import NOTED
 from session.process.clock import Clock
 from session.wire import Message
 from session.wire.requests import Call, DealerSocket, refusal

@@ -13,19 +13,19 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
 from session.show.progress import mode_name
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
 from surreal_like.agent.acting import Acting
-from surreal_like.agent.base import Agent
+from surreal_like.agent.agent import Agent
 from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import Evaluation, EvaluationReporter, num_streams, score_of
 from surreal_like.agent.fetcher import Fetcher, agent_for
-from surreal_like.agent.link import AgentLink
 from surreal_like.agent.player import MakePlayer, Player
+from surreal_like.agent.run_link import AgentLink
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.env.feed import RunFeed
+from surreal_like.env.task_feed import TaskFeed
 
 _STEPS_PER_TICK = 8
 _TICK_SECONDS = 0.004
@@ -72,7 +72,7 @@ class EvaluatorService(Service):
             self._stack.callback(self._film.close)
             streams = self._film.limit(streams, self._episodes)
         self._pulse = StepPulse(context, streams)
-        self._feed = RunFeed(config.env_config, evaluation=True)
+        self._feed = TaskFeed(config.env_config, evaluation=True)
         make_player: Callable[[Config], Player] = partial(
             make,
             self._acting,

@@ -12,13 +12,13 @@ from session.errors import ConfigError
 from session.process.clock import Clock
 from session.process.context import Context
 from session.process.periodic import MOMENT_SECONDS
-from surreal_like.agent.base import Agent
-from surreal_like.agent.link import AgentLink
+from surreal_like.agent.agent import Agent
+from surreal_like.agent.run_link import AgentLink
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.experience.sender import acting_of
+from surreal_like.experience.chunk_sender import acting_of
 from surreal_like.network.generators import generators_of, restore_states, states_of
-from surreal_like.ps.client import ParameterClient
+from surreal_like.ps.parameter_client import ParameterClient
 
 # Longest time between two requests; of an agent that renews its policy, also its greatest age.
 _LOOK_SECONDS = 1.0

@@ -11,16 +11,16 @@ from session.config import Config
 from session.config.sections import sections_of
 from session.process.context import Context
 from session.process.service import IDLE_SECONDS
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
 from surreal_like.agent.acting import ActingPolicy
-from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.agent.policy_actor import PolicyActor
 from surreal_like.agent.sending import SendingService
 from surreal_like.agent.step_pulse import StepAbandonedError, StepPulse
 from surreal_like.data.episodes import EpisodeSummary
-from surreal_like.env.base import VectorEnv
-from surreal_like.env.feed import RunFeed
-from surreal_like.env.joint_vector import JointVector
+from surreal_like.env.environment import VectorEnv
+from surreal_like.env.multi_agent_vector import JointVector
+from surreal_like.env.task_feed import TaskFeed
 from surreal_like.env.vector import make_vector_env
 from surreal_like.replay.settings import is_aligned
 
@@ -213,7 +213,7 @@ def make_single_service(context: Context, agent: Agent) -> AgentService:
     """
     config = context.config
     streams: int = config.env_config.num_envs
-    pulse, feed = StepPulse(context, streams), RunFeed(config.env_config)
+    pulse, feed = StepPulse(context, streams), TaskFeed(config.env_config)
     env = make_vector_env(
         config.env_config, num_envs=streams, seed=context.seed, pulse=pulse, feed=feed
     )

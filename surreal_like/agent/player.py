@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from surreal_like.agent.acting import ActingPolicy
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.data.parameters import Parameters
-from surreal_like.env.joint_vector import JointStep, JointVector
+from surreal_like.env.multi_agent_vector import JointStep, JointVector
 from surreal_like.env.whole_vector import WholeVector
 
 MakePlayer = Callable[..., "Player"]

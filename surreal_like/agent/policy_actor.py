@@ -11,7 +11,7 @@ import numpy.typing as npt
 from session.nest import Nest
 from session.process.context import Context
 from surreal_like.agent.acting import Acting, Flags, Indices, Rewards
-from surreal_like.agent.base import Agent
+from surreal_like.agent.agent import Agent
 from surreal_like.agent.sending import Sending
 from surreal_like.agent.synchronous import Synchronous
 from surreal_like.data.episodes import EpisodeSummary
@@ -19,12 +19,12 @@ from surreal_like.data.frames import stack_size
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.rows import Rows
-from surreal_like.env.base import Info, VectorStep
-from surreal_like.env.feed import RunFeed
+from surreal_like.env.environment import Info, VectorStep
 from surreal_like.env.frame_stack import FrameStacks
+from surreal_like.env.task_feed import TaskFeed
+from surreal_like.experience.chunk_sender import ExpSender
 from surreal_like.experience.row_sender import RowSender
-from surreal_like.experience.sender import ExpSender
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 
 
 class PolicyActor(Sending):
@@ -74,7 +74,7 @@ class PolicyActor(Sending):
         self.rows.writer.keep_frames(frames - 1)
         self._stacks = FrameStacks(frames) if frames > 1 else None
         self.acting = Acting(agent)
-        self.feed: RunFeed | None = None
+        self.feed: TaskFeed | None = None
         self.synchronous = Synchronous(self, self.rows.flush) if agent.synchronous else None
         self.arrived: Parameters | None = None
         # The newest observations, and what the agent knows of them.

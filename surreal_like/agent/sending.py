@@ -10,14 +10,14 @@ import numpy as np
 from session.process.context import Context
 from session.process.periodic import Every
 from session.process.service import Service
-from surreal_like.agent.base import Agent
+from surreal_like.agent.agent import Agent
 from surreal_like.agent.fetcher import Fetcher, agent_for
-from surreal_like.agent.link import AgentLink
+from surreal_like.agent.run_link import AgentLink
 from surreal_like.data.episodes import EpisodeSummary, mean_metrics
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.experience.sender import ExpSender
-from surreal_like.ps.client import ParameterClient
+from surreal_like.experience.chunk_sender import ExpSender
+from surreal_like.ps.parameter_client import ParameterClient
 
 # Shares of the grace period: for the last acks, then for the leave message.
 _ACKS_SHARE = 0.7

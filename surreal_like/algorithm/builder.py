@@ -7,8 +7,8 @@ from typing import Any
 
 from session.config.merge import quote
 from session.errors import ConfigError
-from surreal_like.agent.actor import ActorAgent
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.actor_critic_agent import ActorAgent
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.on_policy import ActorCriticLearner
 
 

@@ -11,7 +11,7 @@ from session.config import Config
 from session.config.merge import quote
 from session.config.named_code import check_arguments
 from session.errors import ConfigError, did_you_mean
-from surreal_like.agent.base import AgentMode
+from surreal_like.agent.agent import AgentMode
 
 # Keyword -> method of the learner, which takes the learner as first argument.
 _OF_LEARNER: Mapping[str, str] = MappingProxyType(
@@ -167,6 +167,6 @@ def _network_of(owner: type[Any], changes: Mapping[str, Any]) -> Any:
 
 def _gives(algorithm: Any) -> str:
     # Not at the top: commands that only list algorithms need no replay.
-    from surreal_like.replay.base import load_replay_class
+    from surreal_like.replay.replay import load_replay_class
 
     return load_replay_class({"replay": {"type": algorithm.replay}}).gives()

@@ -15,7 +15,7 @@ from session.config.key import Key
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss
 from surreal_like.errors import unwritten
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.loss.value import squared_loss
 from surreal_like.network.continuous import ActionScale, Critics
 from surreal_like.network.module import ObsModule

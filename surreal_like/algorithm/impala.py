@@ -10,8 +10,8 @@ import torch
 
 from session.config import Config
 from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section
-from surreal_like.agent.actor import ActorAgent
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.actor_critic_agent import ActorAgent
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.on_policy import (
     ENTROPY_TARGET,
     PUBLISH_CONFIG,

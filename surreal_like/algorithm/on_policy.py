@@ -9,7 +9,7 @@ import torch
 from session.config import Config
 from session.config.key import FROM_0, Key, section
 from session.errors import ConfigError
-from surreal_like.agent.actor import make_network
+from surreal_like.agent.actor_critic_agent import make_network
 from surreal_like.data.batch import Batch
 from surreal_like.data.frames import stack_size
 from surreal_like.dataflow import (
@@ -24,7 +24,7 @@ from surreal_like.dataflow import (
 from surreal_like.dataflow.batches import flat_actions, inputs_before, state_before
 from surreal_like.errors import unwritten
 from surreal_like.exploration.schedule import Schedule, make_schedule, schedule_section
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.target import ENTROPY_TARGET_CONFIG, EntropyWeight, ValueScale
 from surreal_like.loss.policy import masked_mean
 from surreal_like.network.actor_critic import ACTOR_CRITIC_CONFIG, ActorCritic
@@ -32,7 +32,7 @@ from surreal_like.network.distribution import Distribution
 from surreal_like.network.head import ScaledValueHead
 
 if TYPE_CHECKING:
-    from surreal_like.replay.base import Replay
+    from surreal_like.replay.replay import Replay
 
 # The key `learner_config.algo.entropy_target`.
 ENTROPY_TARGET = section(

@@ -16,7 +16,7 @@ from surreal_like.dataflow import (
     update_target,
 )
 from surreal_like.exploration.schedule import schedule_section
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.module import Module
 from surreal_like.network.q_network import QNetwork

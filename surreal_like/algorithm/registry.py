@@ -14,7 +14,7 @@ from types import ModuleType
 
 from session.config.named_code import hides, load_module, split_place
 from session.errors import ConfigError, did_you_mean
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
 
 

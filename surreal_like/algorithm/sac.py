@@ -16,8 +16,8 @@ from torch import nn
 
 from session.config import Config
 from session.config.key import ABOVE_0, FROM_0, SHARE_ABOVE_0, Key, section
-from surreal_like.agent.base import Agent, AgentMode
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.agent import Agent, AgentMode
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.continuous import (
     MODEL_CONFIG,
     REPLAY_CONFIG,

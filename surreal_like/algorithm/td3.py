@@ -6,7 +6,7 @@ Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Me
 from __future__ import annotations
 
 from session.config import Config
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.continuous import MODEL_CONFIG, REPLAY_CONFIG, SESSION_CONFIG
 from surreal_like.algorithm.ddpg import ALGO_CONFIG, DDPGAgent, DDPGLearner
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import RunError, SurrealError
-from session.launchers.asking import STOP
+from session.launchers.control_client import STOP
 from session.wire.requests import Request, RouterSocket
 from session.wire.schema import (
     ArrayOf,

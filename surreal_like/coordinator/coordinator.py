@@ -16,20 +16,20 @@ from session.checkpoint import begins_anew
 from session.errors import describe
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
-from session.process.context import Context, run_generation
+from session.process.context import BUSY_SECONDS, Context, run_generation
 from session.process.periodic import Every
 from session.show.overview import replay_capacity
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
+from surreal_like.coordinator.component_reports import Monitor
 from surreal_like.coordinator.control import Control, Flats, requests
 from surreal_like.coordinator.final_evaluation import FinalEvaluation, why_none
 from surreal_like.coordinator.learners import Learners
-from surreal_like.coordinator.monitor import Monitor
 from surreal_like.coordinator.progress_log import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.stop_rule import Shutdown, Verdict, end_before
 from surreal_like.data.task import tasks_of
 from surreal_like.experience.row_accounts import REMEDY, describe_too_old
-from surreal_like.learner.quarantine import BadUpdates
+from surreal_like.learner.bad_updates import BadUpdates
 from surreal_like.learner.worker import Learned, Update
 
 _JUDGE_SECONDS = 0.1
@@ -278,7 +278,7 @@ class RunCoordinator:
     def take_over(self) -> None:
         """Takes over a donor's checkpoint, with the settings that lie in the run folder."""
         config, learners = self.folder.read_config(), self.learners
-        self.context.busy(60.0, "taking over another trial")
+        self.context.busy(BUSY_SECONDS, "taking over another trial")
         donor = learners.load(config)
         self._on_donor(donor, run_generation(config), learners.learner.version + 1)
         learners.set_task(self.record.task)

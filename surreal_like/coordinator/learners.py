@@ -13,13 +13,13 @@ import numpy.typing as npt
 from session.config import Config
 from session.errors import RunError
 from session.process.clock import Clock
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
 from surreal_like.data.group import group
 from surreal_like.data.sender import Sender
 from surreal_like.dataflow.flow import NOT_READY, PASSED, STALLED, Flow
-from surreal_like.learner.base import Learner
-from surreal_like.learner.group import GroupLost, digest_of
+from surreal_like.learner.group_leader import GroupLost, digest_of
 from surreal_like.learner.joint import for_policies
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.worker import Learned, LearnerWorker, Update
 
 

@@ -26,8 +26,8 @@ from surreal_like.coordinator.stop_rule import StopRule, Verdict
 from surreal_like.data.policy_names import named_policies
 from surreal_like.data.sender import Sender
 from surreal_like.data.task import TASK, tasks_of
+from surreal_like.experience.chunk_sender import MAX_UNACKED_BYTES
 from surreal_like.experience.row_accounts import RowAccounts, steps_per_row
-from surreal_like.experience.sender import MAX_UNACKED_BYTES
 
 _RECENT_EPISODES = 100
 # Counters whose rates a line of progress contains.

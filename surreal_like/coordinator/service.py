@@ -8,15 +8,15 @@ from session.errors import FOLLOWS, RunError
 from session.folder import RunFolder
 from session.process.context import Context
 from session.process.service import Service
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
 from surreal_like.coordinator.coordinator import RunCoordinator
 from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.stop_rule import ASKED, Verdict
 from surreal_like.data.group import within
 from surreal_like.data.policy_names import agents_of
-from surreal_like.learner.base import Learner
-from surreal_like.learner.group import Leader, RankEnded
-from surreal_like.learner.quarantine import BadUpdates
+from surreal_like.learner.bad_updates import BadUpdates
+from surreal_like.learner.group_leader import Leader, RankEnded
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.worker import LearnerWorker
 
 

@@ -74,7 +74,7 @@ class Group:
         """
         return _NOTHING
 
-    def deal(self, take: Take) -> tuple[Any, int]:
+    def scatter(self, take: Take) -> tuple[Any, int]:
         """Returns the part of this rank of the next batch, and the environment steps with it.
 
         Args:

@@ -3,10 +3,10 @@ from surreal_like.addons.scripts.monitor import EvalTensorplexMonitor as EvalTen
 from surreal_like.addons.scripts.monitor import (
     TrainingTensorplexMonitor as TrainingTensorplexMonitor,
 )
-from surreal_like.env.base import Env as Env
-from surreal_like.env.base import VectorEnv as VectorEnv
-from surreal_like.env.base import VectorWrapper as VectorWrapper
-from surreal_like.env.base import Wrapper as Wrapper
+from surreal_like.env.environment import Env as Env
+from surreal_like.env.environment import VectorEnv as VectorEnv
+from surreal_like.env.environment import VectorWrapper as VectorWrapper
+from surreal_like.env.environment import Wrapper as Wrapper
 from surreal_like.env.frame_stack import FrameStack as FrameStack
 from surreal_like.env.gym_adapter import GymAdapter as GymAdapter
 from surreal_like.env.kinds import list_environments as list_environments

@@ -21,16 +21,16 @@ from session.nest import Nest
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import ArraySpec, Bounds, parse_action_spec, parse_obs_spec
 from surreal_like.env.actions import Outside
-from surreal_like.env.base import Env, Info, Step, VectorEnv, VectorStep
-from surreal_like.env.batching import kinds, step_rewards
-from surreal_like.env.checked_vector import CheckedVector, Flags
-from surreal_like.env.feed import RunFeed
+from surreal_like.env.environment import Env, Info, Step, VectorEnv, VectorStep
 from surreal_like.env.spaces import (
     action_bounds,
     action_writer,
     observation_reader,
     specs_from_spaces,
 )
+from surreal_like.env.step_results import kinds, step_rewards
+from surreal_like.env.task_feed import TaskFeed
+from surreal_like.env.vector_base import CheckedVector, Flags
 from surreal_like.errors import DataError
 
 Batched = gymnasium.vector.VectorEnv[Any, Any, Any] | VectorEnv
@@ -293,7 +293,7 @@ class FirstStream(Env):
         self.vector = vector
         self.obs_spec, self.action_spec = vector.obs_spec, vector.action_spec
         self.metadata = vector.metadata
-        self._feed = RunFeed({})
+        self._feed = TaskFeed({})
         if vector.takes_tasks:
             vector.feed = self._feed
 

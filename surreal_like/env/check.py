@@ -22,11 +22,8 @@ from session.process.seeding import seed_all
 from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.task import TASK, tasks_of
 from surreal_like.env.actions import random_action
-from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched import FirstStream
-from surreal_like.env.batching import InfoBatch
-from surreal_like.env.core_kinds import add_arguments
-from surreal_like.env.findings import (
+from surreal_like.env.check_findings import (
     COMPARED_STEPS,
     Report,
     Row,
@@ -36,9 +33,11 @@ from surreal_like.env.findings import (
     list_names,
     report_rows,
 )
+from surreal_like.env.check_players import Player, SinglePlayer, make_player
+from surreal_like.env.core_kinds import add_arguments
+from surreal_like.env.environment import Env, VectorEnv
 from surreal_like.env.gym_adapter import GymAdapter
-from surreal_like.env.joint import JointEnv, as_joint, group_by_specs, propose_policies
-from surreal_like.env.players import Player, SinglePlayer, make_player
+from surreal_like.env.multi_agent import JointEnv, as_joint, group_by_specs, propose_policies
 from surreal_like.env.registry import (
     LOOKED_AT,
     SeveralAgents,
@@ -48,11 +47,12 @@ from surreal_like.env.registry import (
     make_env,
     make_joint_env,
 )
+from surreal_like.env.step_results import InfoBatch
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from surreal_like.env.joint import AgentSpaces
+    from surreal_like.env.multi_agent import AgentSpaces
 
 _SLOW_SECONDS = 0.02
 _TRIED_STEPS = 10

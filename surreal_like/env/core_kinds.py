@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from session.config.named_code import load_callable
 from surreal_like.data.spec import compare
-from surreal_like.env.base import VectorEnv
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.kinds import (
     Config,
     EnvironmentKind,
@@ -32,7 +32,7 @@ from surreal_like.env.wrappers import horizon
 from surreal_like.errors import SpecError
 
 if TYPE_CHECKING:
-    from surreal_like.env.findings import Report
+    from surreal_like.env.check_findings import Report
 
 # Words in the entry point of a Gymnasium environment -> the package that it needs, and the extra
 # that has it. The MuJoCo environments of versions 2 and 3 need the outdated mujoco-py, also those

@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Callable
 
 from session.errors import describe
-from surreal_like.env.findings import Report
+from surreal_like.env.check_findings import Report
+from surreal_like.env.check_players import Player
 from surreal_like.env.kinds import list_kinds
-from surreal_like.env.players import Player
 
 _MOST_WARNINGS = 3
 # Colours of a terminal, and how Gymnasium begins a warning.

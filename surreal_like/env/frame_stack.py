@@ -12,7 +12,7 @@ from session import nest
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.frames import stack_size, stack_spec
-from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.environment import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
 
 Flags = npt.NDArray[np.bool_]

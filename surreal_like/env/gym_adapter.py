@@ -23,8 +23,7 @@ from session.nest import Nest
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import compare
 from surreal_like.env.actions import ActionValidator, Outside
-from surreal_like.env.base import Env, Info, Step
-from surreal_like.env.batching import kinds, number
+from surreal_like.env.environment import Env, Info, Step
 from surreal_like.env.spaces import (
     action_bounds,
     action_writer,
@@ -32,6 +31,7 @@ from surreal_like.env.spaces import (
     observation_reader,
     specs_from_spaces,
 )
+from surreal_like.env.step_results import kinds, number
 from surreal_like.errors import DataError
 
 PREFIX = "gym:"

@@ -12,7 +12,7 @@ from session import nest
 from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.spec import is_leaf, plain
-from surreal_like.env.base import Env, ObservationWrapper
+from surreal_like.env.environment import Env, ObservationWrapper
 
 
 class ImageWrapper(ObservationWrapper):

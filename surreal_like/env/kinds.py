@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.addons import collect, load
 from session.errors import ConfigError, did_you_mean
-from surreal_like.env.base import VectorEnv
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.wrappers import horizon
 
 if TYPE_CHECKING:
-    from surreal_like.env.findings import Report
+    from surreal_like.env.check_findings import Report
 
 Config = Mapping[str, Any]
 # Those of the core, in the order of lists; the last one has no prefix: the place of code.

@@ -34,8 +34,8 @@ from session.errors import ConfigError, UsageError
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.spec import compare
 from surreal_like.data.task import tasks_of
-from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched_names import check_settings
+from surreal_like.env.environment import Env, VectorEnv
 from surreal_like.env.kinds import Wanted, build_named, call_checked
 from surreal_like.env.wrappers import (
     WRAPPER_KEYS,
@@ -51,7 +51,7 @@ from surreal_like.errors import SpecError
 if TYPE_CHECKING:
     from surreal_like.env.actions import Outside
     from surreal_like.env.batched import Batched, BatchedVector
-    from surreal_like.env.joint import JointEnv
+    from surreal_like.env.multi_agent import JointEnv
 
 Config = Mapping[str, Any]
 # Copies of a batched environment that is looked at: mistakes show with two.
@@ -101,7 +101,7 @@ def make_joint_env(env_config: Config, evaluation: bool = False) -> JointEnv:
     one agent only.
     """
     check_env_config(env_config)
-    from surreal_like.env.joint import as_joint, close_env
+    from surreal_like.env.multi_agent import as_joint, close_env
 
     name, built = str(env_config.get("env_name")), _build_object(env_config, evaluation)
     if not is_joint(built):
@@ -224,7 +224,7 @@ def _build(env_config: Config, evaluation: bool, num_envs: int, seed: int) -> En
     if isinstance(built, Env):
         return _bound(built, env_config)
     if is_joint(built):
-        from surreal_like.env.joint import close_env
+        from surreal_like.env.multi_agent import close_env
 
         close_env(built)
         raise SeveralAgents(

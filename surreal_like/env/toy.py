@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import ConfigError
-from surreal_like.env.base import Env, Info, Step
+from surreal_like.env.environment import Env, Info, Step
 
 Array = npt.NDArray[np.float32]
 

@@ -19,10 +19,7 @@ from session.errors import ConfigError, UsageError
 from session.nest import Nest
 from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.task import tasks_of
-from surreal_like.env.base import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
-from surreal_like.env.batching import InfoBatch, ObservationBatch, kinds, step_rewards, step_values
-from surreal_like.env.checked_vector import CheckedVector, Flags
-from surreal_like.env.feed import RunFeed
+from surreal_like.env.environment import Env, Info, Pulse, VectorEnv, VectorStep, no_pulse
 from surreal_like.env.kinds import kind_of
 from surreal_like.env.registry import (
     check_env_config,
@@ -31,6 +28,15 @@ from surreal_like.env.registry import (
     specs_of,
 )
 from surreal_like.env.restarts import Restarts
+from surreal_like.env.step_results import (
+    InfoBatch,
+    ObservationBatch,
+    kinds,
+    step_rewards,
+    step_values,
+)
+from surreal_like.env.task_feed import TaskFeed
+from surreal_like.env.vector_base import CheckedVector, Flags
 from surreal_like.errors import DataError
 
 # Values of `env_config.vector` besides those of add-ons.
@@ -44,7 +50,7 @@ def make_vector_env(
     seed: int,
     evaluation: bool = False,
     pulse: Pulse = no_pulse,
-    feed: RunFeed | None = None,
+    feed: TaskFeed | None = None,
 ) -> VectorEnv:
     """Builds the N streams of one agent or evaluator, each with a seed of its own.
 
@@ -65,7 +71,7 @@ def make_vector_env(
         known = ", ".join((*VECTORS, *others))
         raise ConfigError(f"env_config.vector is {mode!r}, expected one of {known}")
     seeds = stream_seeds(seed, num_envs)
-    feed = feed or RunFeed(env_config, evaluation=evaluation)
+    feed = feed or TaskFeed(env_config, evaluation=evaluation)
     if mode in others:
         make: Callable[..., VectorEnv] = load(others[mode])
         return make(env_config, seeds, evaluation=evaluation, pulse=pulse, feed=feed)
@@ -90,7 +96,7 @@ def _make_named(
     *,
     evaluation: bool,
     pulse: Pulse,
-    feed: RunFeed | None,
+    feed: TaskFeed | None,
 ) -> VectorEnv:
     """Builds what the name gives: a batched environment, or one Env per seed."""
     built = make_env_or_batch(env_config, len(seeds), evaluation, seeds[0])
@@ -106,7 +112,7 @@ def _make_named(
                 "or set env_config.num_envs, of evaluators session_config.evaluator.num_envs"
             )
         built.obs_spec, built.action_spec = specs_of(built, env_config)
-        built.feed = feed or RunFeed(env_config, evaluation=evaluation)
+        built.feed = feed or TaskFeed(env_config, evaluation=evaluation)
         built.seed(seed)
         return built
     except BaseException:
@@ -120,12 +126,12 @@ def make_sync(
     *,
     evaluation: bool = False,
     pulse: Pulse = no_pulse,
-    feed: RunFeed | None = None,
+    feed: TaskFeed | None = None,
     first: Env | None = None,
 ) -> SyncVector:
     """Builds one Env per seed, to be stepped in this process; `first` is the first one."""
     envs = [] if first is None else [first]
-    feed = feed or RunFeed(env_config, evaluation=evaluation)
+    feed = feed or TaskFeed(env_config, evaluation=evaluation)
     try:
         while len(envs) < len(seeds):
             envs.append(make_env(env_config, evaluation))
@@ -179,7 +185,7 @@ class SyncVector(CheckedVector):
         action_spec: Mapping[str, Any],
         info_keys: Sequence[str] = (),
         pulse: Pulse = no_pulse,
-        feed: RunFeed | None = None,
+        feed: TaskFeed | None = None,
     ) -> None:
         self.envs = list(envs)
         super().__init__(

@@ -12,15 +12,15 @@ from session.nest import Nest
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, ended
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.rows import Rows
-from surreal_like.env.base import Info, VectorEnv
-from surreal_like.env.joint_vector import JointStep
+from surreal_like.env.environment import Info, VectorEnv
+from surreal_like.env.multi_agent_vector import JointStep
 
 
 class WholeVector:
     """Gives each step of a VectorEnv as the rows of one policy, which are all streams in order.
 
     Episodes are counted here, by their raw rewards. Attributes and methods are those of
-    :class:`surreal_like.env.joint_vector.JointVector`.
+    :class:`surreal_like.env.multi_agent_vector.JointVector`.
 
     Args:
         env: the environments.

@@ -14,8 +14,8 @@ from session.nest import Nest
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import is_leaf, keep_parts
 from surreal_like.env.actions import ActionValidator
-from surreal_like.env.base import Env, Info, ObservationWrapper, Step, Wrapper
-from surreal_like.env.batching import number
+from surreal_like.env.environment import Env, Info, ObservationWrapper, Step, Wrapper
+from surreal_like.env.step_results import number
 from surreal_like.errors import DataError
 
 # Keys of `env_config` that wrap each environment -> the value without a wrapper, and what to do

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from session.nest import Array
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary
 from surreal_like.data.timestep import LAST, Flags
-from surreal_like.env.base import Info
+from surreal_like.env.environment import Info
 from surreal_like.experience.chunk import Chunk
 
 RECENT = 1000

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from session.config import Config
 from session.nest import Array
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.chunk_sender import ExpSender
 from surreal_like.experience.row_writer import RowWriter
-from surreal_like.experience.sender import ExpSender
 
 # A chunk that could not be sent yet is tried soon; acks of chunks that were sent can wait.
 _SEND_SECONDS = 0.01

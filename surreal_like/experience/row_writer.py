@@ -17,7 +17,7 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.rows import Rows
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.data.timestep import FIRST, Flags, encode_ends
-from surreal_like.env.base import Info
+from surreal_like.env.environment import Info
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_episodes import ChunkEpisodes, Row
 from surreal_like.experience.row_buffer import LeadIn, RowBuffer

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from session.process.context import Context
 from session.wire import Message
-from session.wire.sockets import PushSocket, SubscriberSocket
+from session.wire.one_way_sockets import PushSocket, SubscriberSocket
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.experience.schemas import ACKS
 

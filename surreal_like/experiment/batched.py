@@ -5,9 +5,9 @@ from __future__ import annotations
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.agent.evaluation import num_streams
-from surreal_like.env.base import Env
 from surreal_like.env.batched import FirstStream
 from surreal_like.env.batched_names import takes_number
+from surreal_like.env.environment import Env
 
 
 def check_batched(config: Config, env: Env) -> None:

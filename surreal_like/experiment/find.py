@@ -11,20 +11,20 @@ from session.config.named_code import in_snapshot
 from session.config.sections import sections_of
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.agent.base import Agent, AgentMode
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.agent import Agent, AgentMode
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.policy_names import learning_policies
 from surreal_like.errors import SpecError
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.learner.base import Learner
-from surreal_like.learner.group import of_rank
+from surreal_like.learner.group_leader import of_rank
 from surreal_like.learner.joint import KEY, share_plan
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.policies.config import policy_config, policy_configs
-from surreal_like.policies.opponents import Found
+from surreal_like.policies.fixed_policies import Found
 
 
 def find_in(run: RunFolder | None) -> Found:

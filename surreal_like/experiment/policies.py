@@ -25,14 +25,14 @@ from surreal_like.data.policy_names import (
     opponent_of,
     policies_of,
 )
-from surreal_like.env.joint import JointEnv, Specs, propose_policies
+from surreal_like.env.multi_agent import JointEnv, Specs, propose_policies
 from surreal_like.env.registry import make_joint_env
 from surreal_like.env.vector import VECTORS
 from surreal_like.env.wrappers import WRAPPER_KEYS
 from surreal_like.experiment.find import find_in
+from surreal_like.policies.assignment import is_function
 from surreal_like.policies.config import policy_config
-from surreal_like.policies.opponents import RANDOM, RUN, make_fixed
-from surreal_like.policies.seats import is_function
+from surreal_like.policies.fixed_policies import RANDOM, RUN, make_fixed
 
 Defaults = Callable[[str], Config]
 

@@ -22,9 +22,9 @@ from session.config.sections import sections_of
 from session.errors import ConfigError, SurrealError
 from session.process.script import outside_a_run
 from surreal_like.agent.acting import Acting
-from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.agent.fetcher import parse_mode
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.on_policy import check_synchronous
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.data.batch import Batch, make_batch
@@ -39,15 +39,15 @@ from surreal_like.experience.row_writer import RowWriter
 from surreal_like.experience.settings import check_sender
 from surreal_like.experiment.checkpoints import checkpoint_of
 from surreal_like.experiment.machine import replay_need
-from surreal_like.learner.base import Learner
-from surreal_like.learner.group import check_group
+from surreal_like.learner.group_leader import check_group
 from surreal_like.learner.joint import KEY, for_policies, share_plan
 from surreal_like.learner.joint import rehearse as rehearse_zeros
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import PARAMETERS, Content
 from surreal_like.network.files import read_parameters
 from surreal_like.network.flat import to_tensor
 from surreal_like.policies.config import policy_configs
-from surreal_like.replay.base import Replay, load_replay_class
+from surreal_like.replay.replay import Replay, load_replay_class
 
 # Steps and streams of the unroll, or rows; a sequence has its own number of steps.
 _STEPS, _STREAMS = 3, 2

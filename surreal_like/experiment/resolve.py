@@ -50,8 +50,8 @@ from session.version import VERSION
 from surreal_like.algorithm.catalog import name_of
 from surreal_like.data.policy_names import PolicyId, agents_of, policies_of
 from surreal_like.errors import SpecError
-from surreal_like.experiment.code import git_revision, own_modules
 from surreal_like.experiment.shipped import find_experiment
+from surreal_like.experiment.user_code import git_revision, own_modules
 from surreal_like.policies.config import policy_configs
 
 _KEYS = (*MAPPINGS, *TEXTS)
@@ -158,7 +158,7 @@ def defaults(algorithm: str) -> Config:
     Raises:
         ConfigError: there is no such algorithm, or it cannot be imported.
     """
-    from surreal_like.algorithm.base import defaults_of, session_defaults_of
+    from surreal_like.algorithm.algorithm import defaults_of, session_defaults_of
     from surreal_like.algorithm.registry import find_algorithm
 
     found = find_algorithm(algorithm)
@@ -257,7 +257,7 @@ def _fetch_once_per_unroll(config: Config, user: Config) -> None:
     What they learn from must not be older than ``evict_rule.max_version_lag``: with a fetch per
     episode, rows of long episodes are. Values of the user and of the algorithm stay.
     """
-    from surreal_like.replay.base import load_replay_class
+    from surreal_like.replay.replay import load_replay_class
 
     steps = [
         own.session_config.sender.flush_iteration

@@ -12,7 +12,7 @@ from surreal_like.data.batch import Batch
 from surreal_like.dataflow.concurrency import concurrently
 from surreal_like.dataflow.flow import NOT_READY, STALLED, Flow
 from surreal_like.dataflow.items import copy_item
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 
 KEY = "policies_plan"
 # Pulls with zeros in which all operators should have had an item, whatever the weights.

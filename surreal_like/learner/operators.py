@@ -36,7 +36,7 @@ from surreal_like.learner.target import (
     ValueScale,
 )
 from surreal_like.loss.returns import gae, lambda_returns
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 
 if TYPE_CHECKING:
     from surreal_like.learner.updates import Updates

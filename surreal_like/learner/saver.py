@@ -33,7 +33,7 @@ from session.process.clock import Clock
 from surreal_like.data.parameters import Manifest
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.errors import SpecError
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.learner.updates import Saveable
 from surreal_like.network.files import (

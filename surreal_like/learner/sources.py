@@ -19,8 +19,8 @@ from surreal_like.data.policy_names import PolicyId
 from surreal_like.dataflow.flow import PASSED, STALLED, Flow, Operator, Signal
 from surreal_like.dataflow.items import axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
-from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.returns import RewardScale
+from surreal_like.replay.replay import load_replay_class
+from surreal_like.replay.reward_scale import RewardScale
 
 if TYPE_CHECKING:
     from surreal_like.learner.updates import Updates

@@ -22,7 +22,7 @@ from surreal_like.learner.optimizer import Optimizer, Optimizers
 if TYPE_CHECKING:
     from session.process.context import Context
     from surreal_like.data.batch import Sampled
-    from surreal_like.learner.link import LearnerLink
+    from surreal_like.learner.run_link import LearnerLink
 
 SaveableT = TypeVar("SaveableT", bound="Saveable")
 
@@ -215,7 +215,7 @@ class Updates(Reporting):
         if self._given is None:
             # Before the update: its schedules and its version go by the steps.
             batch: Batch | Signal
-            batch, self.env_steps = group().deal(self._take)
+            batch, self.env_steps = group().scatter(self._take)
             return batch
         return self._given.pop() if self._given else NOT_READY
 
@@ -255,7 +255,7 @@ class Updates(Reporting):
             before: learner whose sockets this one takes over; None: it opens new ones.
             policy: name of the policy.
         """
-        from surreal_like.learner.link import LearnerLink
+        from surreal_like.learner.run_link import LearnerLink
 
         self.policy_name = policy
         seconds = self.session_config.tensorplex.update_schedule

@@ -17,14 +17,13 @@ from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
 from session.errors import CheckpointError, describe
 from session.folder import RunFolder
-from session.process.context import Context, run_generation
+from session.process.context import BUSY_SECONDS, Context, run_generation
 from session.process.periodic import Every, Rate
 from session.process.seeding import component_seed
 from surreal_like.data.parameters import manifest_size_bytes
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, opponent_of, policies_of
 from surreal_like.dataflow.items import Trained
-from surreal_like.learner.base import Learner
-from surreal_like.learner.quarantine import (
+from surreal_like.learner.bad_updates import (
     NEWEST,
     REPEATED,
     BadUpdates,
@@ -32,9 +31,10 @@ from surreal_like.learner.quarantine import (
     Quarantine,
     words,
 )
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.replay.client import ReplayClient
+from surreal_like.replay.batch_requests import ReplayClient
 
 
 def fresh_versions(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
@@ -330,7 +330,7 @@ class LearnerWorker:
             state: state of the coordinator.
         """
         learner, context = self.learner, self._context
-        context.busy(60.0, "saving a checkpoint")
+        context.busy(BUSY_SECONDS, "saving a checkpoint")
         # Now they may be of rows for which updates are bad.
         now = {} if self._quarantine.in_a_row else self.replay.ends()
         ends = {**self._ends, **now}

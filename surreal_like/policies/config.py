@@ -33,7 +33,7 @@ def policy_config(config: Config, policy: str) -> Config:
     own.session_config.sender = given.get("sender", config.session_config.sender)
     own.env_config.obs_spec, own.env_config.action_spec = given.obs_spec, given.action_spec
     # Not at the top: numpy would slow down commands that only plan a run.
-    from surreal_like.replay.base import load_replay_class
+    from surreal_like.replay.replay import load_replay_class
 
     unrolls = load_replay_class(own.learner_config).overlap
     streams = config.env_config.num_envs * len(given.agents)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surreal_like.agent.base import Agent
+from surreal_like.agent.agent import Agent
 
 ROCK, MOVES = 0, 3
 Moves = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from session.process.clock import boot_number
 from session.process.context import Context
 from session.process.periodic import Every, Rate, Stopwatch
 from session.wire import Message
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
 from surreal_like.data.columns import recorded_columns
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.data.sender import Sender
@@ -20,9 +20,9 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_accounts import steps_per_row
 from surreal_like.experience.schemas import EXPERIENCE
 from surreal_like.replay.acks import AckTracker
-from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
-from surreal_like.replay.returns import make_return_counter
+from surreal_like.replay.replay import Replay
+from surreal_like.replay.reward_scale import make_return_counter
 
 _GATEWAYS = "gateway-"
 # The first chunk after a sleep costs several times as much as one that follows another.

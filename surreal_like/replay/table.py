@@ -16,9 +16,9 @@ from surreal_like.data.columns import Manifest, recorded_columns
 from surreal_like.errors import unwritten
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_accounts import UNLEARNED
-from surreal_like.replay.base import Replay
 from surreal_like.replay.kept_memory import Zeros
 from surreal_like.replay.limiter import Turns
+from surreal_like.replay.replay import Replay
 from surreal_like.replay.select.age import AgeRule, Versions
 from surreal_like.replay.select.selector import Sample, Selector
 from surreal_like.replay.settings import RowPlan, default_seed, may_have_guests

@@ -20,7 +20,7 @@ from surreal_like.data.columns import Manifest, manifest_of, recorded_columns
 from surreal_like.data.frames import stack_size
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.base import Replay, load_replay_class, to_columns
+from surreal_like.replay.replay import Replay, load_replay_class, to_columns
 from surreal_like.replay.select.selector import Sample
 from surreal_like.replay.storage import ColumnStorage, Rows
 from surreal_like.replay.table import Table

@@ -17,8 +17,8 @@ from session.config.named_code import split_place
 from session.errors import UsageError
 from session.folder import RUNS, RunFolder
 from session.json_file import read_file
-from surreal_like.experiment.code import archive_files, own_files
 from surreal_like.experiment.shipped import find_experiment
+from surreal_like.experiment.user_code import archive_files, own_files
 
 # State of a tuning, in its folder.
 TUNING = "tuning.json"

@@ -34,7 +34,6 @@ from surreal_like.experiment.checkpoints import (
     start_with,
     whole_checkpoint,
 )
-from surreal_like.experiment.code import from_snapshot, keep_code
 from surreal_like.experiment.resolve import (
     check_import_path,
     defaults,
@@ -44,6 +43,7 @@ from surreal_like.experiment.resolve import (
 )
 from surreal_like.experiment.shipped import is_experiment
 from surreal_like.experiment.topology import make_topology
+from surreal_like.experiment.user_code import from_snapshot, keep_code
 from surreal_like.run.folder import experiment_name, held, newest_path, put_back_if_refused, tuned
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.resume import (

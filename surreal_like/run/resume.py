@@ -15,7 +15,7 @@ from session.config.session_defaults import BUDGETS
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import LOCAL, launcher_of
-from surreal_like.experiment.code import edited_files
+from surreal_like.experiment.user_code import edited_files
 
 _LEARNED = ("algorithm", "learner_config", "env_config")
 # Recorded of the agent at each start: what differs there differs elsewhere, or is no setting.

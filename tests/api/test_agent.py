@@ -13,9 +13,9 @@ from torch import nn
 
 from session.config import Config
 from session.config.sections import sections_of
-from session.loggerplex.client import Log
+from session.loggerplex.log_client import Log
 from session.process.clock import CountedClock
-from session.tensorplex.client import TensorplexClient
+from session.tensorplex.metrics_client import TensorplexClient
 from surreal_like import (
     Agent,
     AgentMode,
@@ -27,13 +27,13 @@ from surreal_like import (
     to_float_tensor,
 )
 from surreal_like.agent.fetcher import Fetcher
-from surreal_like.agent.link import AgentLink
+from surreal_like.agent.run_link import AgentLink
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
-from surreal_like.env.base import VectorEnv
+from surreal_like.env.environment import VectorEnv
 from surreal_like.errors import SpecError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experiment.resolve import defaults
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.network.flat import read_flat
 from surreal_like.run.train import Run
 from tests.api.parts import Doubled, MyAgent, MyEnv, MyLearner, WideAgent

@@ -204,7 +204,12 @@ def test_one_package_installs_all_of_it(run: Run) -> None:
     distribution = importlib.metadata.distribution("surreal-like")
     scripts = {entry.name: entry.value for entry in distribution.entry_points}
     assert scripts["surreal-like"] == "surreal_like.__main__:main"
-    for name in ("session.tensorplex.server", "session.loggerplex.server", "surreal_like", "main"):
+    for name in (
+        "session.tensorplex.metrics_server",
+        "session.loggerplex.log_server",
+        "surreal_like",
+        "main",
+    ):
         found = importlib.import_module(name).__file__
         assert found is not None
         assert Path(found).is_relative_to(ROOT)

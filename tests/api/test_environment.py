@@ -27,7 +27,7 @@ from surreal_like import (
 from surreal_like.env import make_env, make_vector_env
 from surreal_like.errors import SpecError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.sender import ExpSender
+from surreal_like.experience.chunk_sender import ExpSender
 from tests.api.parts import Doubled, MyEnv
 from tests.api.planned import end_script, looking_on, planned_script
 from tests.api.stage import Stage, experiment

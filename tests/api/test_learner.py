@@ -10,18 +10,18 @@ import torch
 
 from session.config import Config
 from session.config.sections import sections_of
-from session.loggerplex.client import Log
-from session.tensorplex.client import TensorplexClient
+from session.loggerplex.log_client import Log
+from session.tensorplex.metrics_client import TensorplexClient
 from surreal_like import Learner
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
 from surreal_like.data.parameters import Parameters
-from surreal_like.learner.feed import AHEAD, FeedAhead
+from surreal_like.learner.device_prefetch import AHEAD, DevicePrefetch
 from surreal_like.network.flat import read_flat
 from surreal_like.run.train import Run
 from tests.api.parts import MyAgent, MyLearner
 from tests.api.stage import Stage
-from tests.surreal_like.learner.test_device_feed import StandIn
+from tests.surreal_like.learner.test_device_prefetch import StandIn
 
 
 def make_learner(config: Config, kind: type[Learner] = MyLearner) -> Any:
@@ -311,7 +311,7 @@ def test_batches_that_are_copied_ahead_are_those_that_replay_sent(stage: Stage) 
     learner, device = fed(stage), StandIn()
     link = learner.link
     assert link.ahead is None, "on the CPU no thread copies"
-    link.ahead = FeedAhead(link.replay.next, link.replay.leaves_out, device)
+    link.ahead = DevicePrefetch(link.replay.next, link.replay.leaves_out, device)
     said: list[tuple[str, str]] = []
     link.context.event = lambda kind, detail: said.append((kind, detail))
 

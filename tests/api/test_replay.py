@@ -12,14 +12,14 @@ import torch
 from session.config import Config
 from session.config.sections import sections_of
 from session.errors import UsageError
-from session.loggerplex.client import Log
-from session.tensorplex.client import TensorplexClient
+from session.loggerplex.log_client import Log
+from session.tensorplex.metrics_client import TensorplexClient
 from surreal_like import ExpTuple, Replay, TupleReplay, UniformReplay
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.client import ReplayClient
-from surreal_like.replay.server import ReplayService
+from surreal_like.replay.batch_requests import ReplayClient
+from surreal_like.replay.batch_server import ReplayService
 from tests.api.parts import MyReplay
 from tests.api.planned import end_script, looking_on
 from tests.api.stage import Stage, push_chunk

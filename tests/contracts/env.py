@@ -23,7 +23,7 @@ import pytest
 
 from session import nest
 from surreal_like.data.spec import parse_action_spec, parse_obs_spec
-from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.environment import Env, VectorEnv
 from surreal_like.errors import DataError
 
 

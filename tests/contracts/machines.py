@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from session.addons.engines.machines import Machines, Order, machine_name
+from session.addons.engines.machines import Machines, MachineSpec, machine_name
 from session.launchers.instruction import Event
 from tests.polling import until
 
@@ -55,7 +55,7 @@ class MachinesContract(ABC):
     silent_seconds = 0.0
 
     @abstractmethod
-    def make(self, order: Order) -> Machines:
+    def make(self, order: MachineSpec) -> Machines:
         """Makes the machines."""
 
     def kill(self, folder: Path) -> None:
@@ -76,7 +76,7 @@ class MachinesContract(ABC):
         """So many machines at work."""
         script = folder / "script.py"
         script.write_text(_SCRIPT)
-        order = Order((sys.executable, str(script)), _TOKEN, folder / "machines")
+        order = MachineSpec((sys.executable, str(script)), _TOKEN, folder / "machines")
         machines = self.make(order)
         try:
             machines.want(number)

@@ -25,7 +25,7 @@ from session.nest import Array
 from surreal_like.data.batch import Columns
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.base import Replay, to_columns
+from surreal_like.replay.replay import Replay, to_columns
 from surreal_like.replay.select.selector import Selector
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view.n_step import View

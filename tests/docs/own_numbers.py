@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
-from surreal_like.env.base import Info, Step
+from surreal_like.env.environment import Info, Step
 from surreal_like.env.toy import Bandit
 
 

@@ -1,13 +1,16 @@
-"""The page for the next engineer names files and code that exist."""
+"""The pages for the next engineer name files and code that exist."""
 
 import inspect
 import re
+
+import pytest
 
 from docs.generate import ROOT
 from session.addons import add_ons
 from tests.test_layers import PACKAGES, imported, sources, table_of_hooks
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
+WALK = (ROOT / "docs" / "read_the_core.md").read_text()
 NAMED = re.compile(r"`([\w/.*]+)`")
 
 
@@ -46,9 +49,10 @@ def test_marks_of_tests_name_add_ons() -> None:
     assert marked <= set(add_ons())
 
 
-def test_each_file_that_is_named_exists() -> None:
+@pytest.mark.parametrize("text", [TEXT, WALK], ids=["architecture", "read_the_core"])
+def test_each_file_that_is_named_exists(text: str) -> None:
     folder = ROOT
-    for name in NAMED.findall(TEXT):
+    for name in NAMED.findall(text):
         # A name without a folder is a file beside the one that was named before it.
         if "/" in name:
             path = ROOT / name
@@ -66,3 +70,13 @@ def test_each_name_that_is_to_be_opened_stands_in_its_file() -> None:
         source = (ROOT / path).read_text()
         for name in re.findall(r"\w+", names):
             assert re.search(rf"\b(?:def|class) {name}\b|^{name}\b", source, re.M), (path, name)
+
+
+def test_the_walk_names_code_of_its_files_and_takes_an_hour() -> None:
+    steps = re.findall(r"^\| `([\w/]+\.\w+)` \((\d)\) \| (.*?) \|", WALK, re.M)
+    assert len(steps) == WALK.count("\n| `")
+    assert sum(int(minutes) for _, minutes, _ in steps) == 60
+    for path, _, names in steps:
+        source = (ROOT / path).read_text()
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
+            assert re.search(rf"\b(?:def|class) {name}\b|^ *{name}\b", source, re.M), (path, name)

@@ -18,14 +18,16 @@ from main.cli.commands import all_commands
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import SECTIONS
-from surreal_like.addons.tuning.space import LISTS, NUMBERS
+from surreal_like.addons.tuning.space_and_mutation import LISTS, NUMBERS
 from surreal_like.addons.tuning.tune_defaults import TUNE_CONFIG
 from surreal_like.experiment.resolve import defaults
 from tests.docs.test_metrics import expand
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ("RLlib", "Ray Tune", "stable-baselines3", "Surreal", "ALF", "RELAAX")
-LIBRARIES += ("CleanRL", "TorchRL", "Sample Factory", "PufferLib", "Tianshou")
+LIBRARIES = (
+    *("RLlib", "Ray Tune", "stable-baselines3", "CleanRL", "TorchRL", "Sample Factory"),
+    *("PufferLib", "Tianshou", "Surreal", "ALF", "RELAAX"),
+)
 
 # Values, and parts of texts that stand beside the name they belong to.
 PLAIN = {'info["metrics"]', "learn/...", "progress.jsonl", "checkpoints/best", "result.json"}

@@ -21,7 +21,7 @@ from surreal_like.addons.hindsight.view import GoalReward, HindsightView
 from surreal_like.addons.tuning.result import result_of, write_session
 from surreal_like.addons.tuning.scheduler import Fifo
 from surreal_like.addons.tuning.state import Trial, TrialState, plain_trial
-from surreal_like.addons.tuning.tuning import Tuning
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.coordinator.run_stats import RunStats

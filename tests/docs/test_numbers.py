@@ -249,22 +249,6 @@ def test_what_is_said_of_the_cheetah_is_what_was_measured() -> None:
     assert "stable-baselines3==2.9.2" in runs[0]["fingerprint"]
 
 
-def ratio(group: str, row: str) -> float:
-    """Return the ratio to the better of Reverb's two ways, as the kept JSON has it."""
-    groups = result("replay")["groups"]
-    lines = next(each["lines"] for each in groups if each["name"] == group)
-    line = next(each for each in lines if each["what"] == row)
-    return float(min(peer["median"] for peer in line["ratios"].values()))
-
-
-def test_what_is_said_of_replay_is_what_was_measured() -> None:
-    text = re.sub(r"\s+", " ", FRONT.read_text())
-    out = ratio("Small transitions out", "1-step, one batch per request")
-    into = ratio("Small rows in", "one step at a time, 100 x 1")
-    assert f"come out {out:.1f} times as fast as from Reverb" in text
-    assert f"go in {into:.1f} times as fast" in text
-
-
 def test_figures_at_the_top_of_readme_are_what_was_measured() -> None:
     summary = result("cartpole_peers")["summary"]
     seconds = {name: each["greedy_seconds"]["median"] for name, each in summary.items()}
@@ -302,29 +286,8 @@ def test_lines_of_an_algorithm_of_ones_own_are_counted() -> None:
     assert f"| one file, {len(code)} lines of code;" in row(README, "[an algorithm of your own]")
 
 
-def test_what_is_said_of_many_agents_is_what_was_measured() -> None:
+def test_accounts_of_many_agents_are_exact() -> None:
     kept = shown_result("scaling")
-    rows = kept["scaling"]
-    assert all(row["ours"]["exact"] for row in rows)
+    assert all(row["ours"]["exact"] for row in kept["scaling"])
     assert kept["kills"]["exact"]
     assert kept["kills"]["killed"] >= 4
-    text = re.sub(r"\s+", " ", FRONT.read_text())
-    by_agents = {row["agents"]: row for row in rows}
-    for agents in (64, 128):
-        row = by_agents[agents]
-        share = row["ours"]["per_second"] / row["bare"]["per_second"]
-        said = f"{agents} make {row['ours']['per_second']:,.0f} steps/s, {share:.2f} of "
-        assert said in text
-    assert (
-        f"With 64 a step costs {1e3 * by_agents[64]['ours']['cpu']:.2f} ms of a processor" in text
-    )
-    assert f"RLlib's env runners need {1e3 * by_agents[16]['rllib']['cpu']:.1f} ms with 16" in text
-    worst = max(row["ours"]["policy_age_seconds"]["p99"] for row in rows if row["agents"] > 1)
-    assert f"below {worst:.1f} s" in text
-    row = by_agents[256]
-    share = row["ours"]["per_second"] / row["bare"]["per_second"]
-    said = f"256 make {row['ours']['per_second']:,.0f}, {share:.2f} of it: more than"
-    assert said in text
-    goals = {row["agents"]: row["seconds"] for row in kept["goals"]}
-    first, last = goals[1][0], goals[64][0]
-    assert f"CartPole is solved in {first:.0f} s by one of them, in {last:.0f} s by 64" in text

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from session.loggerplex.server import RECORDS as LOGS
-from session.tensorplex.server import RECORDS as METRICS
+from session.loggerplex.log_server import RECORDS as LOGS
+from session.tensorplex.metrics_server import RECORDS as METRICS
 from session.wire import roles
 from session.wire.schema import Kinds
 from surreal_like.addons.gateway.messages import Protocol
 from surreal_like.addons.gateway.payloads import Refusal
-from surreal_like.addons.join import server as joining
-from surreal_like.addons.tuning.workers import REQUESTS as OF_WORKERS
+from surreal_like.addons.join import admission_server as joining
+from surreal_like.addons.tuning.worker_connections import REQUESTS as OF_WORKERS
 from surreal_like.coordinator.control import requests
 from surreal_like.experience.schemas import EXPERIENCE
 from surreal_like.ps.schemas import REQUESTS

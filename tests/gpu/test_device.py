@@ -27,7 +27,7 @@ from session.config import Config
 from surreal_like import evaluate, load_policy, train
 from surreal_like.addons.analysis.export import export
 from surreal_like.data.batch import Batch
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Content, write_content
 from surreal_like.network.flat import named_tensors
 

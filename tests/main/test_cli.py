@@ -28,7 +28,7 @@ from session.launchers.registry import list_detached
 from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import state_of
 from session.version import VERSION
-from surreal_like.experiment import code
+from surreal_like.experiment import user_code
 from surreal_like.experiment.find import learners_of
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.joint import for_policies
@@ -72,13 +72,13 @@ def test_the_version_names_the_commit_of_a_checkout_of_the_library(
     git("init")
     git("commit", "--allow-empty", "-m", "a")
     monkeypatch.chdir("/")
-    monkeypatch.setattr(code, "_TOP", tmp_path)
+    monkeypatch.setattr(user_code, "_TOP", tmp_path)
     named = f"surreal-like {VERSION} (commit {git('rev-parse', 'HEAD')[:12]})\n"
     assert command("--version").out == named
     # Installed below the repository of another project.
-    monkeypatch.setattr(code, "_TOP", tmp_path / ".venv" / "site-packages")
+    monkeypatch.setattr(user_code, "_TOP", tmp_path / ".venv" / "site-packages")
     assert command("--version").out == plain
-    monkeypatch.setattr(code, "_TOP", tmp_path)
+    monkeypatch.setattr(user_code, "_TOP", tmp_path)
     monkeypatch.setenv("PATH", "")
     assert command("--version").out == plain
 

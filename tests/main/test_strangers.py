@@ -19,7 +19,7 @@ from session.wire import AddressBook, Identity, Wire
 from session.wire import codec as codec_module
 from session.wire.requests import RouterSocket
 from session.wire.security import Security, write_keys
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.experiment.topology import make_topology
 from tests.session.process.test_entry import finish
 from tests.session.wire.rig import free_port

@@ -43,7 +43,7 @@ from session.process.entry import make_frame, run_service
 from session.process.heartbeat import State, read_beat
 from session.process.script import ServiceThread
 from session.process.service import Service
-from session.tensorplex.server import Tensorplex
+from session.tensorplex.metrics_server import Tensorplex
 from session.wire import AddressBook
 from tests.session.tensorplex.reading import read
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from surreal_like.env.base import Step
+from surreal_like.env.environment import Step
 from surreal_like.env.toy import Chain
 
 MODULE = "tests.runs.faulty"

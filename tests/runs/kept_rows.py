@@ -35,11 +35,11 @@ from session.process.clock import WallClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch, run_part
 from session.wire import AddressBook
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.sender import ExpSender
-from surreal_like.replay.base import load_replay_class
+from surreal_like.experience.chunk_sender import ExpSender
 from surreal_like.replay.kept_memory import KeptMemory
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.table import Table
 from tests.surreal_like.replay.cluster import ENDS, config
 

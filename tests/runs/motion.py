@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surreal_like.env.base import Env, Step
+from surreal_like.env.environment import Env, Step
 
 
 class Motion(Env):

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from session.config import Config
-from surreal_like.agent.base import Agent
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.agent import Agent
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.data.batch import Batch
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 
 MODULE = "tests.runs.on_policy"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from session.wire import Message
-from session.wire.sockets import PushSocket
+from session.wire.one_way_sockets import PushSocket
 
 # Times and memory differ from run to run.
 _LEFT_OUT = ("stamps", "filled")

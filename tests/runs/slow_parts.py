@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from surreal_like.agent.base import AgentMode
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.agent import AgentMode
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
-from surreal_like.env.base import Step
+from surreal_like.env.environment import Step
 from surreal_like.env.toy import Bandit
 
 

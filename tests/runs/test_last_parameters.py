@@ -17,7 +17,8 @@ from surreal_like import evaluate, load_policy, train
 from surreal_like.coordinator.learners import Learners
 from surreal_like.data.batch import Sampled
 from surreal_like.data.policy_names import PolicyId
-from surreal_like.learner.link import LearnerLink, Publisher
+from surreal_like.learner.publisher import Publisher
+from surreal_like.learner.run_link import LearnerLink
 from surreal_like.learner.worker import LearnerWorker
 from surreal_like.network.flat import read_flat
 from tests.runs.command import ROOT

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from session.wire import Identity, Message, Wire
+from session.wire.one_way_sockets import PushSocket
 from session.wire.requests import DealerSocket, RouterSocket
-from session.wire.socket import Socket
-from session.wire.sockets import PushSocket
+from session.wire.socket_base import Socket
 from tests.api.stage import Stage, experiment
 
 WRONG: list[Any] = [
@@ -99,7 +99,7 @@ class Theatre(Stage):
             "learner_config.replay.type=PrioritizedReplay",
             "session_config.evaluator.num=1",
         )
-        monkeypatch.setattr("surreal_like.experience.sender.TRACE_EVERY", 1)
+        monkeypatch.setattr("surreal_like.experience.chunk_sender.TRACE_EVERY", 1)
         super().__init__(config, path)
         self.examples: dict[tuple[str, bool, str], Message] = {}
         self.made: list[Wire] = []

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from surreal_like import build_algorithm
-from surreal_like.agent.actor import ActorAgent
+from surreal_like.agent.actor_critic_agent import ActorAgent
 from surreal_like.agent.postprocess import compute_advantages
 from surreal_like.algorithm.builder import ActorCritic
 from surreal_like.algorithm.on_policy import ActorCriticLearner

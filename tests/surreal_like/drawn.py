@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surreal_like.env.base import Env, Info, Step, Wrapper
+from surreal_like.env.environment import Env, Info, Step, Wrapper
 
 
 class Walk(Env):

@@ -16,12 +16,12 @@ from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.nest import Array
 from surreal_like.data.frames import stack_spec
-from surreal_like.env.base import Env, Step, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.environment import Env, Step, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_writer import RowWriter
-from surreal_like.replay.base import Replay
+from surreal_like.replay.replay import Replay
 from surreal_like.transform.normalizer import Normalizer
 
 STREAMS = 3

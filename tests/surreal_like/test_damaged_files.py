@@ -25,7 +25,7 @@ from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.kinds import UniformReplay
-from surreal_like.replay.snapshot import Snapshots
+from surreal_like.replay.recovery import ShardRecovery
 from surreal_like.run.resume import check_checkpoints
 from tests.session.damage import DAMAGES, seal_again
 from tests.surreal_like.coordinator.test_run_stats import config as run_config
@@ -234,7 +234,7 @@ class Shard:
             event=lambda kind, text: self.said.append(f"{kind}: {text}"),
         )
         self.replay, self.ledger = UniformReplay(**settings), AckTracker()
-        self.snapshots = Snapshots(cast(Context, context), self.replay, self.ledger)
+        self.snapshots = ShardRecovery(cast(Context, context), self.replay, self.ledger)
 
     def insert(self, sequence: int) -> None:
         """Take in a chunk of twelve rows."""

@@ -15,29 +15,29 @@ import zmq
 
 import main.ps
 from session.config import Config
-from session.loggerplex.server import Loggerplex
+from session.loggerplex.log_server import Loggerplex
 from session.process.context import Context
-from session.tensorplex.server import Tensorplex
+from session.tensorplex.metrics_server import Tensorplex
 from session.wire import Identity, Message
 from session.wire.requests import Request
 from session.wire.schema import SENDERS_LIMIT
 from tests.session.tensorplex.rig import Rig
 from tests.surreal_like.agent.rig import make_rig
-from tests.surreal_like.ps.test_server import ACCOUNT
+from tests.surreal_like.ps.test_parameter_server import ACCOUNT
 from tests.surreal_like.replay.chunks import chunk_of
-from tests.surreal_like.replay.test_server import Bench, config
+from tests.surreal_like.replay.test_batch_server import Bench, config
 
 LIMIT = 40
 LIMITS = (
     "surreal_like.replay.acks.SENDERS_LIMIT",
-    "surreal_like.ps.server.SENDERS_LIMIT",
-    "surreal_like.ps.server._PATIENT_PEERS",
+    "surreal_like.ps.parameter_server.SENDERS_LIMIT",
+    "surreal_like.ps.parameter_server._PATIENT_PEERS",
     "surreal_like.replay.receiver._KEEP_FINISHED",
-    "surreal_like.replay.server._PARKED_REQUESTS",
+    "surreal_like.replay.batch_server._PARKED_REQUESTS",
     "session.line_limit.SENDERS",
     "session.loggerplex.collector._SENDERS",
-    "session.loggerplex.server._LOGS",
-    "session.tensorplex.server._CLIENTS",
+    "session.loggerplex.log_server._LOGS",
+    "session.tensorplex.metrics_server._CLIENTS",
 )
 # Number of a message -> name and incarnation under which it comes.
 SENDERS: dict[str, Callable[[int], tuple[str, int]]] = {

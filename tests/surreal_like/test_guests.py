@@ -20,7 +20,7 @@ from surreal_like.experience.row_accounts import RowAccounts
 from surreal_like.replay.acks import AckTracker
 from tests.surreal_like.agent.rig import make_rig
 from tests.surreal_like.replay.chunks import chunk_of
-from tests.surreal_like.replay.test_server import Bench, config
+from tests.surreal_like.replay.test_batch_server import Bench, config
 
 CLAIM = 10**9
 SENDER = Identity("agent-1000", 5, bytes(8))

@@ -22,7 +22,7 @@ from surreal_like.replay.acks import CLOSED, AckTracker
 from tests.surreal_like.agent.rig import Rig, make_rig
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.test_acks import feed, numbered
-from tests.surreal_like.replay.test_server import Bench, config
+from tests.surreal_like.replay.test_batch_server import Bench, config
 
 QUIET = 30.0
 NAMES = 64

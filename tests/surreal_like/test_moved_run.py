@@ -13,7 +13,7 @@ from main.cli import main
 from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.addons.analysis.evaluate import evaluate
-from surreal_like.experiment.code import own_modules
+from surreal_like.experiment.user_code import own_modules
 
 SMALL = {
     "learner_config.replay": {"min_size": 64, "batch_size": 16, "capacity": 2000},

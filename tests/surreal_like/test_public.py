@@ -37,7 +37,7 @@ def test_every_public_name_loads_and_is_documented(name: str) -> None:
 def test_functions_are_not_hidden_by_modules() -> None:
     code = (
         "import surreal_like.addons.analysis.evaluate, surreal_like.addons.analysis.play\n"
-        "import surreal_like.addons.analysis.plot, surreal_like.addons.tuning.space\n"
+        "import surreal_like.addons.analysis.plot, surreal_like.addons.tuning.space_and_mutation\n"
         "from surreal_like import *\n"
         "print(*(callable(each) for each in (evaluate, play, plot, train, launch, tune)))"
     )

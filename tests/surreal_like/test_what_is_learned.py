@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from session.config import Config
 from surreal_like.data.batch import make_batch
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.base import Replay
 from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
+from surreal_like.replay.replay import Replay
 from surreal_like.replay.table import Table
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
 from tests.add_ons import load_replays, needs

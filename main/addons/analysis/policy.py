@@ -20,7 +20,7 @@ from main.cli.runs import find_policy
 from session.addons.hooks import LEAGUE
 from session.folder import RunFolder
 from session.show.text import columns, count, decimal, duration, short_time
-from surreal_like.experiment.code import restart_archived
+from surreal_like.experiment.user_code import restart_archived
 
 _PLAY_EXAMPLES = """examples:
   surreal-like play latest --video out.mp4

@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
         if (value := getattr(given, name)) is not None
     ]
 
-    from surreal_like.addons.gateway.serving import Server  # imports torch
+    from surreal_like.addons.gateway.checkpoint_server import Server  # imports torch
     from surreal_like.run.observer import Interrupts
 
     with Interrupts() as interrupts, suggesting_import_path():

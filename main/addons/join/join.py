@@ -11,15 +11,15 @@ from main.cli.arguments import Group, Option, Parser, seconds_of, token_of, toke
 from main.cli.runs import find_folder
 from session.addons.engines.machines import (
     COMMAND,
-    Order,
+    MachineSpec,
     keep_trying,
     list_engines,
     make_machines,
 )
 from session.errors import UsageError
+from surreal_like.addons.join.admission_client import Invitation, default_folder, is_folder
 from surreal_like.addons.join.agents import further_line, join
-from surreal_like.addons.join.client import Invitation, default_folder, is_folder
-from surreal_like.addons.join.fleet import MACHINES, Bounds, keep_joined
+from surreal_like.addons.join.autoscaling import MACHINES, Bounds, keep_joined
 
 _EXAMPLES = """examples:
   surreal-like launch configs/cartpole_dqn.yaml --on local --host 192.0.2.7   prints the line
@@ -87,10 +87,10 @@ def _keep_joined(
         command += ["--algorithm", str(invitation.algorithm.absolute())]
     bounds = _bounds(given.machines)
     options = dict(_setting(word) for word in given.option)
-    order = Order(
+    spec = MachineSpec(
         tuple(command), invitation.token, folder / MACHINES, given.cpu, given.gpu, options
     )
-    machines = make_machines(given.on, order)
+    machines = make_machines(given.on, spec)
     if shared and not machines.share_files:
         raise UsageError(
             f"machines of {given.on} do not have the folder {address}: give the HOST:PORT that "

@@ -9,7 +9,7 @@ from session.addons.submitted.run import SubmittedCluster
 from session.folder import RunFolder
 from session.launchers.handle import make_cluster
 from session.program import path_from_here
-from surreal_like.experiment.code import keep_code
+from surreal_like.experiment.user_code import keep_code
 from surreal_like.run.folder import held, new_path
 from surreal_like.run.request import Plan, RunRequest
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from session.errors import SurrealError
 from session.folder import RunFolder
 from session.show.text import bar, count, decimal, duration, fit_table, plural, size, width_of
-from surreal_like.addons.tuning.space import setting_text, settings_text, short_names
+from surreal_like.addons.tuning.space_and_mutation import setting_text, settings_text, short_names
 from surreal_like.addons.tuning.state import OVER, TrialState, want_slots
 from surreal_like.experiment.machine import find_available_bytes
 

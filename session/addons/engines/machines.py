@@ -31,7 +31,7 @@ def keep_trying(wait_seconds: float = WAIT_SECONDS) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class MachineSpec:
     """The command of every machine, and the resources that it needs.
 
     Args:
@@ -77,8 +77,8 @@ class Machines(ABC):
     """Keeps as many machines at work as are wanted; one that ends is replaced.
 
     A machine that is not wanted any more gets SIGTERM: it sends what it has, and leaves. A class is
-    made from an :class:`Order`; it raises UsageError, and leaves nothing behind, if its engine does
-    not answer.
+    made from a :class:`MachineSpec`; it raises UsageError, and leaves nothing behind, if its engine
+    does not answer.
 
     Attributes:
         name: name of the engine, or of its machines there, in events.
@@ -90,8 +90,8 @@ class Machines(ABC):
     options: ClassVar[Mapping[str, str]] = {}
     share_files: ClassVar[bool] = True
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, spec: MachineSpec) -> None:
+        self._spec = spec
         self._silence = ""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Machines(ABC):
         """
 
 
-def make_machines(engine: str, order: Order) -> Machines:
+def make_machines(engine: str, spec: MachineSpec) -> Machines:
     """Returns the machines of an engine, none of which is at work yet.
 
     Raises:
@@ -149,12 +149,12 @@ def make_machines(engine: str, order: Order) -> Machines:
             f"no engine '{engine}'{did_you_mean(engine, engines, lead='; ', otherwise=known)}"
         )
     machines: type[Machines] = load(engines[engine])
-    for name in order.options:
+    for name in spec.options:
         if name not in machines.options:
             others = f"it has {', '.join(machines.options) or 'none'}"
             hint = did_you_mean(name, machines.options, otherwise=others)
             raise UsageError(f"engine {engine} has no setting '{name}'; {hint}")
-    return machines(order)
+    return machines(spec)
 
 
 def machine_name(number: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from session.addons.engines.places import PlacedMachines, Work
+from session.addons.engines.machine_restarts import RestartedMachines, Work
 from session.launchers.instruction import exit_error
 from session.process.component import LIFELINE, TOKEN
 
@@ -71,14 +71,14 @@ class Child(Work):
         self.wait()
 
 
-class ProcessMachines(PlacedMachines):
+class ProcessMachines(RestartedMachines):
     """Runs each machine as a child of this process, which ends with it.
 
     Args:
-        order: what they run.
+        spec: command and resources of each machine.
     """
 
     name = "processes"
 
     def _begin(self, name: str) -> Work:
-        return Child(self._order.words(name), self._order.token)
+        return Child(self._spec.words(name), self._spec.token)

@@ -86,7 +86,7 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP
 class Listener:
     """Accepts connections on a port, and exchanges payloads with them; never blocks.
 
-    It can be waited for beside the sockets of the wire, see :func:`session.wire.sockets.poll`.
+    :func:`session.wire.socket_state.poll` waits for it and for sockets of the wire.
 
     Args:
         host, port: Address to bind to; port 0: any free one.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from session.addons.engines.machines import COMMAND, Machines, Order, machine_name
+from session.addons.engines.machines import COMMAND, Machines, MachineSpec, machine_name
 from session.addons.kubernetes.defaults import KUBERNETES
 from session.addons.kubernetes.kubectl import Kubectl
 from session.addons.kubernetes.kustomize import dump_objects
@@ -40,7 +40,7 @@ class KubernetesMachines(Machines):
     """Runs each machine as a pod; the cluster replaces one that is lost.
 
     Args:
-        order: what they run, in an image with surreal-like; their files are in the pods' ``/tmp``.
+        spec: what they run, in an image with surreal-like; their files are in the pods' ``/tmp``.
 
     Raises:
         ConfigError: a setting is not valid.
@@ -50,9 +50,9 @@ class KubernetesMachines(Machines):
     share_files = False
     options = {name: KUBERNETES.default[key].text for name, key in _KEYS.items()}  # noqa: RUF012
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
-        self._setting = setting = make_setting(order)
+    def __init__(self, spec: MachineSpec) -> None:
+        super().__init__(spec)
+        self._setting = setting = make_setting(spec)
         self.name = setting.name
         self._kubectl = Kubectl(setting.config)
         chosen = (f"{key}={value}" for key, value in setting.selector(_PART).items())
@@ -71,7 +71,7 @@ class KubernetesMachines(Machines):
         self._apply(1, "--dry-run=server")
 
     def _apply(self, number: int, *options: str) -> None:
-        objects = make_objects(self._setting, self._order, number)
+        objects = make_objects(self._setting, self._spec, number)
         self._kubectl.run("apply", "--filename=-", *options, given=dump_objects(objects))
 
     def want(self, number: int) -> None:
@@ -147,36 +147,36 @@ def _trouble(container: Container | None) -> str:
     return container.reason or describe_end(container.end) or waits
 
 
-def make_setting(order: Order) -> Setting:
+def make_setting(spec: MachineSpec) -> Setting:
     """Returns the setting of a run whose only component is a machine.
 
     Raises:
         ConfigError: a setting is not valid.
     """
     section = "session_config.kubernetes"
-    given = [f"{section}.{_KEYS[name]}={value}" for name, value in order.options.items()]
+    given = [f"{section}.{_KEYS[name]}={value}" for name, value in spec.options.items()]
     config = apply_overrides(Config({"session_config": {}}), given)
     config = Config({"session_config": complete_session(config.session_config)})
     settings = config.session_config.kubernetes
     check_pods(config)
     check_metadata(section, settings)
-    name = check_name(settings.name or run_name(order.folder.parent.name))
-    machine = Component(f"{_PART}-0", "agent", "main.cli", resources=order.resources)
+    name = check_name(settings.name or run_name(spec.folder.parent.name))
+    machine = Component(f"{_PART}-0", "agent", "main.cli", resources=spec.resources)
     return Setting(config, Topology([machine]), name)
 
 
-def make_objects(setting: Setting, order: Order, number: int) -> tuple[Data, Data]:
+def make_objects(setting: Setting, spec: MachineSpec, number: int) -> tuple[Data, Data]:
     """Returns the Secret of the token, and the StatefulSet of so many machines.
 
     A pod is that of an agent, without what belongs to a run: its files, keys and probes.
     """
-    data = {_TOKEN: base64.b64encode(order.token.encode()).decode()}
+    data = {_TOKEN: base64.b64encode(spec.token.encode()).decode()}
     secret = setting.make_object("Secret", _TOKEN, _PART, type="Opaque", data=data)
     machines = make_stateful_set(setting, list(setting.topology))
     machines["spec"]["replicas"] = number
-    spec = machines["spec"]["template"]["spec"]
-    (agent,) = spec["containers"]
-    words = replace(order, folder=Path("/tmp")).words(f"{_PART}-$(POD_INDEX)")
+    pod = machines["spec"]["template"]["spec"]
+    (agent,) = pod["containers"]
+    words = replace(spec, folder=Path("/tmp")).words(f"{_PART}-$(POD_INDEX)")
     if tuple(words[: len(COMMAND)]) == COMMAND:
         # The image has another interpreter.
         words = ["surreal-like", *words[len(COMMAND) :]]
@@ -188,6 +188,6 @@ def make_objects(setting: Setting, order: Order, number: int) -> tuple[Data, Dat
         "env": [*agent["env"], {"name": TOKEN, "valueFrom": token}],
         "volumeMounts": [each for each in agent["volumeMounts"] if each["name"] == "tmp"],
     }
-    tmp = [each for each in spec["volumes"] if each["name"] == "tmp"]
-    spec |= {"containers": [container], "volumes": tmp}
+    tmp = [each for each in pod["volumes"] if each["name"] == "tmp"]
+    pod |= {"containers": [container], "volumes": tmp}
     return secret, machines

@@ -13,7 +13,7 @@ from session.addons.engines.engine_program import TIMEOUT_SECONDS, call_program
 from session.config import Config
 from session.errors import SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers.asking import ask
+from session.launchers.control_client import ask
 from session.wire import Address, AddressBook
 
 _REQUEST_TIMEOUT = "--request-timeout=20s"

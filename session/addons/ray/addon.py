@@ -25,7 +25,7 @@ ADD_ON = AddOn(
     launchers=(
         Launcher(
             "ray",
-            cluster=f"{_ROOM}.cluster:RayCluster",
+            cluster=f"{_ROOM}.submission:RayCluster",
             control=f"{_ROOM}.run:RayRun",
             check=f"{_ROOM}.run:require_ray",
             plan="main.addons.submitted.plan:show_plan",

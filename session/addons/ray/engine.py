@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from session.addons.engines.machines import Order
-from session.addons.engines.places import PlacedMachines, Work
+from session.addons.engines.machine_restarts import RestartedMachines, Work
+from session.addons.engines.machines import MachineSpec
 from session.addons.engines.processes import Child
 from session.errors import MissingExtra, UsageError
 from session.launchers.instruction import Event
@@ -54,15 +54,15 @@ class _Actor(Work):
 
     Args:
         ray: the module, connected.
-        order: what it runs.
+        spec: what it runs.
         name: name of the machine.
     """
 
-    def __init__(self, ray: Any, order: Order, name: str) -> None:
+    def __init__(self, ray: Any, spec: MachineSpec, name: str) -> None:
         self._ray = ray
         # Threads: one waits for the child, one ends it.
-        options = {"num_cpus": order.cpu, "num_gpus": order.gpu, "max_concurrency": 2}
-        self._child = ray.remote(Child).options(**options).remote(order.words(name), order.token)
+        options = {"num_cpus": spec.cpu, "num_gpus": spec.gpu, "max_concurrency": 2}
+        self._child = ray.remote(Child).options(**options).remote(spec.words(name), spec.token)
         self._ready = self._child.__ray_ready__.remote()
         self._ended = self._child.wait.remote()
 
@@ -96,11 +96,11 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-class RayMachines(PlacedMachines):
+class RayMachines(RestartedMachines):
     """Runs each machine as an actor with its resources; Ray's autoscaler sees those that wait.
 
     Args:
-        order: what they run.
+        spec: command and resources of each machine.
 
     Raises:
         UsageError: ray is not installed, or no cluster answers.
@@ -109,13 +109,13 @@ class RayMachines(PlacedMachines):
     name = "ray"
     options = {"address": "Address of the cluster; default: auto"}  # noqa: RUF012 - as in Machines
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
-        self._ray = connect(order.options.get("address", "auto"))
+    def __init__(self, spec: MachineSpec) -> None:
+        super().__init__(spec)
+        self._ray = connect(spec.options.get("address", "auto"))
         self._waits_at = time.monotonic() + _PATIENCE_SECONDS
 
     def _begin(self, name: str) -> Work:
-        return _Actor(self._ray, self._order, name)
+        return _Actor(self._ray, self._spec, name)
 
     def _poll(self) -> Iterator[Event]:
         try:
@@ -136,7 +136,7 @@ class RayMachines(PlacedMachines):
     def _shortages(self) -> list[Event]:
         """Returns the resources of which the whole cluster has too little for one machine."""
         free = self._ray.available_resources()
-        needs = {"CPU": self._order.cpu, "GPU": self._order.gpu}
+        needs = {"CPU": self._spec.cpu, "GPU": self._spec.gpu}
         return [
             Event(
                 "ray", "waits", f"a machine needs {each:g} {name}, {free.get(name, 0):g} are free"

@@ -37,7 +37,7 @@ ADD_ON = AddOn(
     launchers=(
         Launcher(
             "slurm",
-            cluster=f"{_ROOM}.cluster:SlurmCluster",
+            cluster=f"{_ROOM}.submission:SlurmCluster",
             control=f"{_ROOM}.run:SlurmRun",
             check=f"{_ROOM}.jobs:require_slurm",
             plan="main.addons.submitted.plan:show_plan",

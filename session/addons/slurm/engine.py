@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from session.addons.engines.machines import Machines, Order, machine_name
+from session.addons.engines.machines import Machines, MachineSpec, machine_name
 from session.addons.slurm.addon import JOB
 from session.addons.slurm.jobs import array_script, call, find_jobs
 from session.atomic_file import write_atomically
@@ -26,7 +26,7 @@ class SlurmMachines(Machines):
     """Runs each machine as one task; one that loses its node is requeued by Slurm.
 
     Args:
-        order: what they run; its folder is on a file system that all nodes share.
+        spec: what they run; its folder is on a file system that all nodes share.
 
     Raises:
         UsageError: there is no sbatch, or Slurm refuses such a job.
@@ -35,19 +35,19 @@ class SlurmMachines(Machines):
     name = "slurm"
     options = {name: text for name, (text, _) in JOB.items()}  # noqa: RUF012 - as in Machines
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
-        self._script, self._token = order.folder / "array.sbatch", order.folder / "token"
+    def __init__(self, spec: MachineSpec) -> None:
+        super().__init__(spec)
+        self._script, self._token = spec.folder / "array.sbatch", spec.folder / "token"
         self._wanted = 0
         self._numbers: list[str] = []
         self._states: dict[int, str] = {}
         self._submitted_at: dict[int, float] = {}
         self._look_at = 0.0
         self._text = array_script(
-            str(order.folder),
-            {"job-name": "surreal-like-join", **order.options},
-            order.resources,
-            order.command,
+            str(spec.folder),
+            {"job-name": "surreal-like-join", **spec.options},
+            spec.resources,
+            spec.command,
         )
         call("sbatch", "--test-only", given=self._text)
 
@@ -92,9 +92,9 @@ class SlurmMachines(Machines):
         return events
 
     def _submit(self, tasks: Iterable[int], now: float) -> None:
-        array, order = ",".join(map(str, tasks)), self._order
-        order.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(self._token, f"{order.token}\n", private=True)
+        array, spec = ",".join(map(str, tasks)), self._spec
+        spec.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(self._token, f"{spec.token}\n", private=True)
         write_atomically(self._script, self._text)
         said = call("sbatch", "--parsable", f"--array={array}", str(self._script))
         self._numbers.append(said.strip().partition(";")[0])

@@ -15,6 +15,9 @@ from session.errors import ConfigError, UsageError
 from session.process.component import TOKEN, Resources
 
 _MIB = 1 << 20
+# Slurm sends its notice so long before a job ends: the core saves and is requeued, a machine
+# leaves the run and is requeued.
+_CORE_NOTICE_SECONDS, _MACHINE_NOTICE_SECONDS = 120, 30
 _BODY = """
 jobs={folder}
 job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
@@ -170,6 +173,29 @@ def batch_script(
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {line}" for line in lines)]) + f"\n{body}"
 
 
+def core_script(
+    folder: str,
+    options: Mapping[str, str],
+    needs: Resources,
+    command: str,
+    *,
+    before: str = "",
+    after: str = "",
+) -> str:
+    """Returns the batch script of the core of a run, which has 120 s to save after its notice.
+
+    Args:
+        folder, options, needs, command, before, after: arguments of :func:`batch_script`.
+    """
+    options = {"output": f"{folder}/core.out", "signal": _notice(_CORE_NOTICE_SECONDS), **options}
+    return batch_script(folder, options, needs, command, before=before, after=after)
+
+
+def _notice(seconds: int) -> str:
+    """Returns the option by which Slurm sends SIGTERM to the script before its job ends."""
+    return f"B:TERM@{seconds}"
+
+
 def array_script(
     folder: str,
     options: Mapping[str, str],
@@ -180,9 +206,9 @@ def array_script(
 ) -> str:
     """Returns the batch script of an array of machines that join a run.
 
-    A machine whose time ends leaves the run 30 s before, and is requeued; so is one that has given
-    its run up (exit code 75). The token comes from the
-    file ``token`` in the folder; the keys of machine k are in its folder ``machine-k``.
+    A machine leaves the run 30 s before its time ends, and is requeued. One that has given up its
+    run (exit code 75) is requeued, too. The token comes from the file ``token`` in the folder; the
+    keys of machine k are in its folder ``machine-k``.
 
     Args:
         folder, options, needs, before: arguments of :func:`batch_script`.
@@ -191,7 +217,11 @@ def array_script(
     token = f'{TOKEN}=$(<"$jobs/token")\nexport {TOKEN}'
     return batch_script(
         folder,
-        {"output": f"{folder}/machine-%a.txt", "signal": "B:TERM@30", **options},
+        {
+            "output": f"{folder}/machine-%a.txt",
+            "signal": _notice(_MACHINE_NOTICE_SECONDS),
+            **options,
+        },
         needs,
         f'{shlex.join(command)} --folder "$jobs/machine-$SLURM_ARRAY_TASK_ID"',
         before=f"{before}\n{token}" if before else token,

@@ -14,7 +14,7 @@ from session.atomic_file import write_atomically
 from session.config import Config
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
-from session.launchers.asking import ask, count_joined_rows
+from session.launchers.control_client import ask, count_joined_rows
 from session.launchers.handle import Cluster, RunHandle
 from session.launchers.launcher import finish_result, refuse_running, write_launch
 from session.launchers.status import ComponentStatus, rows_of_files, status_row

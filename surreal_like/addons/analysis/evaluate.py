@@ -22,8 +22,8 @@ from surreal_like.data.policy_names import learning_policies
 from surreal_like.data.task import tasks_of
 from surreal_like.experiment.checkpoints import default_checkpoint
 from surreal_like.experiment.find import choose_policy, find_in, find_run
-from surreal_like.policies.opponents import Trained, make_opponents
-from surreal_like.policies.player import make_player
+from surreal_like.policies.evaluator_builder import make_player
+from surreal_like.policies.fixed_policies import Trained, make_opponents
 
 
 def evaluate(

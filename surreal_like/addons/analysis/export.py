@@ -25,7 +25,7 @@ from session.errors import MissingExtra, SurrealError, UsageError
 from session.folder import RunFolder
 from session.version import VERSION
 from surreal_like.addons.scripts.policy import Policy, load_policy
-from surreal_like.agent.base import Agent
+from surreal_like.agent.agent import Agent
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.masks import MASK, has_mask
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from session.errors import ConfigError, did_you_mean
 from surreal_like.addons.atari.emulator import Emulator, Frame
 from surreal_like.env.actions import ActionValidator
-from surreal_like.env.base import Env, Info, Step
+from surreal_like.env.environment import Env, Info, Step
 
 Image = npt.NDArray[np.uint8]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from session.errors import ConfigError, MissingExtra, did_you_mean
-from surreal_like.env.base import Info
+from surreal_like.env.environment import Info
 
 Frame = npt.NDArray[np.uint8]
 

@@ -8,7 +8,7 @@ from typing import Any
 from surreal_like.addons.atari.atari import AtariEnv, atari_settings
 from surreal_like.addons.atari.emulator import PREFIX, list_games
 from surreal_like.addons.atari.vector import make_atari_vector
-from surreal_like.env.base import VectorEnv
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.kinds import Config, EnvironmentKind, Wanted, is_installed
 
 

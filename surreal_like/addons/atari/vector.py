@@ -12,10 +12,10 @@ import numpy.typing as npt
 from surreal_like.addons.atari.atari import AtariSettings, atari_settings
 from surreal_like.addons.atari.emulator import PREFIX, Frame, import_ale, rom_of
 from surreal_like.data.spec import compare
-from surreal_like.env.base import Info, VectorStep
-from surreal_like.env.batching import step_rewards
-from surreal_like.env.checked_vector import CheckedVector, Flags
+from surreal_like.env.environment import Info, VectorStep
 from surreal_like.env.registry import given_frame_spec, is_wrapped
+from surreal_like.env.step_results import step_rewards
+from surreal_like.env.vector_base import CheckedVector, Flags
 from surreal_like.env.wrappers import horizon
 
 INFO_KEYS = ("lives", "frame_number", "episode_frame_number")

@@ -11,5 +11,5 @@ ADD_ON = AddOn(
         "env_config.eval_task": f"{_ROOM}.defaults:EVAL_TASK",
     },
     code=("env_config.curriculum",),
-    hooks={"tasks": f"{_ROOM}.tasks:find_curriculum"},
+    hooks={"tasks": f"{_ROOM}.curriculum:find_curriculum"},
 )

@@ -245,7 +245,7 @@ class Facts:
 
 def _consumes(learner_config: Config) -> bool:
     # Imported late: it imports numpy, which must not delay the end of a command.
-    from surreal_like.replay.base import load_replay_class
+    from surreal_like.replay.replay import load_replay_class
 
     with suppress(SurrealError):
         return load_replay_class(learner_config).consumes

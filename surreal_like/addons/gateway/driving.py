@@ -21,9 +21,9 @@ from surreal_like.addons.gateway.clients.surreal_client import (
     Unavailable,
     connect,
 )
-from surreal_like.env.base import Env
-from surreal_like.env.batching import step_values
+from surreal_like.env.environment import Env
 from surreal_like.env.registry import make_env
+from surreal_like.env.step_results import step_values
 
 # Gymnasium's render mode in which an environment has a window of its own.
 _WINDOW = "human"

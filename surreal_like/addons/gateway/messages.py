@@ -31,7 +31,7 @@ from surreal_like.addons.gateway.payloads import (
 )
 from surreal_like.data.bounds import ANSWERED, LARGEST, Bounds
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
-from surreal_like.env.base import Info
+from surreal_like.env.environment import Info
 from surreal_like.env.masks import make_guard
 from surreal_like.errors import DataError
 

@@ -12,7 +12,7 @@ from session.config import Config
 from session.nest import Array, Nest
 from surreal_like.addons.gateway.slots import Advice
 from surreal_like.agent.acting import Acting, Indices, Rewards
-from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.data.frames import stack_size
 from surreal_like.data.parameters import Parameters
 from surreal_like.data.spec import parse_action_spec

@@ -8,14 +8,14 @@ from typing import Any
 from session.atomic_file import write_atomically
 from session.process.context import Context
 from session.process.periodic import Every
-from session.wire.shared import Pollable
+from session.wire.socket_state import Pollable
 from surreal_like.addons.gateway.evaluations import Evaluations
 from surreal_like.addons.gateway.frontend import Frontend
 from surreal_like.addons.gateway.gateway import Gateway
 from surreal_like.addons.gateway.page import page_address
 from surreal_like.addons.gateway.policies import MakeAgent, Policies
 from surreal_like.addons.gateway.slots import Recorder
-from surreal_like.agent.base import AgentMode
+from surreal_like.agent.agent import AgentMode
 from surreal_like.agent.evaluation import ANSWERS as SCORED
 from surreal_like.agent.evaluation import EvaluationReporter
 from surreal_like.agent.sending import Sending, SendingService

@@ -23,10 +23,10 @@ from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.timestep import Flags
 from surreal_like.env.masks import MaskGuard, make_guard
 from surreal_like.errors import DataError
+from surreal_like.experience.chunk_sender import ActorState, ExpSender
 from surreal_like.experience.row_writer import RowWriter
-from surreal_like.experience.sender import ActorState, ExpSender
 from surreal_like.experiment.machine import env_row_parts
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 
 # Rewards are added up when a return is needed, or after this number of steps.
 _ADD_UP = 256

@@ -13,8 +13,8 @@ from typing import Any
 from session.config import Config
 from session.config.key import FROM_0, FROM_1, Key, section
 from session.errors import ConfigError
-from surreal_like.agent.actor import ActorAgent
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.actor_critic_agent import ActorAgent
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.on_policy import PUBLISH_CONFIG, ActorCriticLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (

@@ -15,17 +15,17 @@ from surreal_like.addons.gradients.source import (
     columns_of_gradient,
     row_of_gradient,
 )
-from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.data.batch import Sampled, make_batch
 from surreal_like.data.columns import GRADIENT, GRADIENT_ROWS
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.sender import acting_of
+from surreal_like.experience.chunk_sender import acting_of
 from surreal_like.network.flat import load_flat, read_flat, to_tensor
 from surreal_like.replay.tuple_replay import ChunkSamples
 
 if TYPE_CHECKING:
-    from surreal_like.learner.base import Learner
+    from surreal_like.learner.learner import Learner
 
 
 class GradientMaker:

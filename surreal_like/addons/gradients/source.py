@@ -23,7 +23,7 @@ from surreal_like.learner.operators import normalizing
 from surreal_like.learner.sources import check_kind
 
 if TYPE_CHECKING:
-    from surreal_like.learner.base import Learner
+    from surreal_like.learner.learner import Learner
 
 
 def async_gradients(learner: Learner, before: Sequence[Operator] = ()) -> AgentGradients:

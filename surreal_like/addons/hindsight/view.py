@@ -26,7 +26,7 @@ from surreal_like.data.timestep import Flags
 from surreal_like.env.registry import SeveralAgents, make_env
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.base import Replay
+from surreal_like.replay.replay import Replay
 from surreal_like.replay.storage import ColumnStorage, Empty, Rows
 from surreal_like.replay.view.n_step import Floats, NStepView, Transitions, stored_outcome
 from surreal_like.transform.reward import RewardTransform, make_reward_transform

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from session.addons.engines.machines import GIVEN_UP
 from session.addons.hooks import WORK
-from session.client import Client, open_client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
@@ -24,12 +23,13 @@ from session.folder import RunFolder
 from session.process.component import Topology
 from session.process.entry import Lifeline
 from session.process.heartbeat import read_beats
+from session.run_connection import Client, open_client
 from session.show.text import duration
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.security import Security
-from session.wire.shared import poll
-from surreal_like.addons.join.client import (
+from session.wire.socket_state import poll
+from surreal_like.addons.join.admission_client import (
     Admission,
     Invitation,
     NotNowError,
@@ -39,8 +39,8 @@ from surreal_like.addons.join.client import (
     request_admission,
 )
 from surreal_like.addons.join.tokens import make_token
-from surreal_like.experiment.code import own_file
 from surreal_like.experiment.topology import make_topology
+from surreal_like.experiment.user_code import own_file
 from surreal_like.ps.schemas import ANSWERS
 from surreal_like.run.folder import tuned
 from surreal_like.run.observer import Interrupts

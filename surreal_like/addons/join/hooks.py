@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from session.folder import RunFolder
     from session.process.context import Context
-    from surreal_like.addons.join.server import Host, JoinServer
+    from surreal_like.addons.join.admission_server import Host, JoinServer
 
 _END = "ps.join"
 
@@ -23,15 +23,15 @@ def make_service(context: Context) -> JoinServer | None:
     if _END not in context.component.binds:
         return None
     # Most runs are closed and need none of it in memory.
-    from surreal_like.addons.join.server import JoinServer
+    from surreal_like.addons.join.admission_server import JoinServer
 
     return JoinServer(context)
 
 
 def make_tuning_service(tuning: Host) -> tuple[JoinServer, str]:
     """Returns the service that admits workers of a tuning, and the command that one joins with."""
+    from surreal_like.addons.join.admission_server import TUNE_ENDPOINT, JoinServer
     from surreal_like.addons.join.agents import join_line
-    from surreal_like.addons.join.server import TUNE_ENDPOINT, JoinServer
 
     assert tuning.folder is not None  # a tuning has a folder
     return JoinServer(tuning, TUNE_ENDPOINT), join_line(tuning.folder) or ""
@@ -39,7 +39,7 @@ def make_tuning_service(tuning: Host) -> tuple[JoinServer, str]:
 
 def admit_script(address: str, token: str, name: str) -> RunFolder:
     """Joins a run for the metrics and logs of a script; returns the folder of this machine."""
-    from surreal_like.addons.join.client import Invitation, request_admission
+    from surreal_like.addons.join.admission_client import Invitation, request_admission
 
     return request_admission(Invitation(address, token, agents=0, clients=(name,))).folder
 

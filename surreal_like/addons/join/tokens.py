@@ -119,7 +119,7 @@ def make_token(keys: Path, uses: int = 1, valid_seconds: float | None = None) ->
         server_public = (keys / "server.pub").read_bytes().strip()
         folder = keys / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(folder / _name(secret), Places(uses, until).dump(), private=True)
+        write_atomically(folder / _name(secret), Admissions(uses, until).dump(), private=True)
     except OSError as error:
         raise UsageError(f"cannot make a token in {keys}: {error.strerror}") from None
     return Token(server_public, secret).encode()
@@ -150,7 +150,7 @@ class JoinedMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Admissions:
     """Number and time of the machines that a token admits, and those that have used it.
 
     A place is that of a machine with agents or scripts. Machines that only ask whether the run
@@ -172,7 +172,7 @@ class Places:
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
-    def load(cls, path: Path) -> Places:
+    def load(cls, path: Path) -> Admissions:
         """Reads the file of a token.
 
         Raises:
@@ -205,7 +205,7 @@ class Places:
             named: True if the machine is to have agents or scripts.
 
         Raises:
-            NotAdmittedError: the token's time is over, or all places are taken.
+            NotAdmittedError: the token's time is over, or all of its machines have joined.
         """
         if self.until is not None and now > self.until:
             ago = duration(now - self.until)
@@ -227,12 +227,12 @@ class Places:
             for_now=True,
         )
 
-    def without(self, key: str) -> Places:
-        """Returns the places without the machine that has a key."""
+    def without(self, key: str) -> Admissions:
+        """Returns the admissions without that of the machine that has a key."""
         return replace(self, machines=tuple(each for each in self.machines if each.key != key))
 
-    def with_machine(self, machine: JoinedMachine) -> Places:
-        """Returns the places with a machine, in place of an earlier entry with its key."""
+    def with_machine(self, machine: JoinedMachine) -> Admissions:
+        """Returns the admissions with one of a machine, instead of an earlier one with its key."""
         return replace(self, machines=(*self.without(machine.key).machines, machine))
 
 
@@ -254,7 +254,7 @@ class TokenFolder:
 
     def records(self, key: str, but: Path) -> list[JoinedMachine]:
         """Returns what a machine has by other tokens than this one."""
-        others = (Places.load(path) for path in self._files() if path != but)
+        others = (Admissions.load(path) for path in self._files() if path != but)
         return [found for each in others if (found := each.machine(key)) is not None]
 
     def name(self, machine: JoinedMachine, agents: int, kind: str = AGENT) -> JoinedMachine:
@@ -276,19 +276,19 @@ class TokenFolder:
         others = {name for each in machines for name in each.clients}
         return next((name for name in clients if name in others), None)
 
-    def write(self, token: Path, places: Places) -> None:
+    def write(self, token: Path, admissions: Admissions) -> None:
         """Records the machines that have used a token.
 
         Args:
             token: token from :meth:`find`.
-            places: the machines, to be recorded.
+            admissions: the machines, to be recorded.
         """
-        write_atomically(token, places.dump(), private=True)
+        write_atomically(token, admissions.dump(), private=True)
 
     def _machines(self) -> Iterator[JoinedMachine]:
         """Yields the machines that have used a token."""
         for path in self._files():
-            yield from Places.load(path).machines
+            yield from Admissions.load(path).machines
 
     def _files(self) -> list[Path]:
         if not self._folder.is_dir():

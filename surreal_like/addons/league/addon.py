@@ -11,10 +11,10 @@ ADD_ON = AddOn(
             "snapshots_of",
             title="snapshots of {}",
             keys=f"{_ROOM}.defaults:SNAPSHOTS",
-            make=f"{_ROOM}.past_self:make_past_self",
-            learner=f"{_ROOM}.league:League",
+            make=f"{_ROOM}.snapshot_opponent:make_snapshot_opponent",
+            learner=f"{_ROOM}.snapshots:League",
         ),
     ),
-    hooks={"league": f"{_ROOM}.tables:play_league"},
+    hooks={"league": f"{_ROOM}.cross_play:play_league"},
     files=("configs/rps_league.yaml", "configs/tictactoe_league.yaml"),
 )

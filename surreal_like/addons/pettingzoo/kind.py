@@ -16,7 +16,7 @@ from surreal_like.addons.pettingzoo.names import (
     list_pettingzoo,
     make_pettingzoo,
 )
-from surreal_like.env.findings import Report
+from surreal_like.env.check_findings import Report
 from surreal_like.env.foreign_tests import run_test
 from surreal_like.env.kinds import EnvironmentKind, Wanted
 

@@ -15,9 +15,9 @@ from session import nest
 from session.config import Config
 from session.config.key import FROM_0, Key
 from surreal_like.addons.r2d2.network import RECURRENT_Q_CONFIG, RecurrentQNetwork
-from surreal_like.agent.actor import rewards_of
-from surreal_like.agent.base import AgentMode
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.actor_critic_agent import rewards_of
+from surreal_like.agent.agent import AgentMode
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, DQNAgent
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch

@@ -20,11 +20,11 @@ from surreal_like.exploration.schedule import make_schedule
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.network.encoder import make_encoder
 from surreal_like.network.torso import MLP
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.transform.normalizer import Moments, Normalizer
 
 if TYPE_CHECKING:
-    from surreal_like.learner.base import Learner
+    from surreal_like.learner.learner import Learner
 
 _CLIP = 5.0
 _NAME = "rnd"

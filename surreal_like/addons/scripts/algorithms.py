@@ -18,7 +18,7 @@ from session.config.named_code import Overrides, as_overrides
 from session.errors import RunError, UsageError, did_you_mean
 from session.folder import RunFolder
 from surreal_like.addons.scripts.policy import Policy, load_policy, make_policy
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms, name_of
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment.checkpoints import default_checkpoint

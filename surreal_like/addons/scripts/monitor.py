@@ -16,9 +16,9 @@ from session.nest import Nest
 from session.process.clock import Clock, WallClock
 from session.process.periodic import Every
 from session.process.script import current_context
-from session.tensorplex.client import TensorplexClient
+from session.tensorplex.metrics_client import TensorplexClient
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary, mean_metrics
-from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.environment import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
 
 _EPISODES_KEPT = 1000

@@ -21,8 +21,8 @@ from session.folder import RunFolder
 from session.process.script import outside_a_run
 from session.process.seeding import seed_globals
 from surreal_like.agent.acting import Acting
-from surreal_like.agent.base import Agent, AgentMode, Progress
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.agent import Agent, AgentMode, Progress
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.batch import Batch
 from surreal_like.data.casts import cast
@@ -34,7 +34,7 @@ from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.find import algorithm_of, choose_policy, find_run
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import OPTIMIZER, PARAMETERS, Content
 from surreal_like.network.files import load_parameters, set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors

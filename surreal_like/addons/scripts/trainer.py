@@ -10,7 +10,7 @@ from typing import Any, Self
 from session.config.named_code import Overrides
 from session.errors import RunError
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.experiment.code import keep_package_list
+from surreal_like.experiment.user_code import keep_package_list
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.train import result_of, start_here

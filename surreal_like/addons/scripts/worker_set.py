@@ -26,13 +26,13 @@ from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
 from surreal_like.data.policy_names import agents_of
 from surreal_like.dataflow import Flow, from_items
-from surreal_like.env.base import Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.environment import Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.vector import make_vector_env
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_writer import RowWriter
 from surreal_like.experiment.topology import PRELOAD, make_topology
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.tuple_replay import ChunkSamples
 from surreal_like.run.request import Plan
 

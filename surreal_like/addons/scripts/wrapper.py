@@ -10,16 +10,16 @@ from session.config.sections import complete_session
 from session.errors import DeadlineError, RefusedError, UsageError
 from session.nest import Nest
 from session.process.context import Context
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.data.episodes import EpisodeSummary
 from surreal_like.data.frames import stack_size
 from surreal_like.data.timestep import Flags
-from surreal_like.env.base import Env, Info, VectorEnv, VectorStep, VectorWrapper
+from surreal_like.env.environment import Env, Info, VectorEnv, VectorStep, VectorWrapper
 from surreal_like.env.vector import as_vector
+from surreal_like.experience.chunk_sender import ExpSender
 from surreal_like.experience.row_sender import RowSender
-from surreal_like.experience.sender import ExpSender
 from surreal_like.ps.schemas import ANSWERS
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.settings import is_aligned
 
 _POLL_SECONDS = 0.02

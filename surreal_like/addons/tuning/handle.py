@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from session.client import Client
 from session.errors import UsageError, WireError
 from session.folder import RunFolder
 from session.json_file import NUMBER, TEXT, parse_object
-from session.launchers.asking import ANSWERS
+from session.launchers.control_client import ANSWERS
 from session.launchers.handle import RunHandle, open_run
 from session.launchers.status import ComponentStatus
+from session.run_connection import Client
 from session.show.run_view import CUT_OFF, state_of
 from session.tail import Tail
 from session.wire import AddressBook

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 
 from session.errors import MissingExtra
 from surreal_like.addons.tuning.scheduler import REPORTS_LIMIT, valid_score
-from surreal_like.addons.tuning.space import Dimension, Options, Settings, Space, uniforms
+from surreal_like.addons.tuning.space_and_mutation import (
+    Dimension,
+    Options,
+    Settings,
+    Space,
+    uniforms,
+)
 from surreal_like.addons.tuning.state import OVER, Trial, TrialState
 
 JOURNAL = "optuna.journal"

@@ -16,7 +16,7 @@ from surreal_like.addons.tuning.scheduler import (
     check_mode,
     valid_score,
 )
-from surreal_like.addons.tuning.space import Settings, Space, settings_text, uniforms
+from surreal_like.addons.tuning.space_and_mutation import Settings, Space, settings_text, uniforms
 
 EVERY_REPORT, UPPER = "every_report", "upper"
 

@@ -18,7 +18,7 @@ from surreal_like.addons.tuning.exploit import LINEAGE, PBT_LOG, donors, exploit
 from surreal_like.addons.tuning.result import result_of, write_session
 from surreal_like.addons.tuning.state import OVER, Changed, plain_trial, state_text
 from surreal_like.addons.tuning.trial import FORMAT
-from surreal_like.addons.tuning.tuning import Tuning
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import RunObserver, pass_report
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from session.client import Client
 from session.errors import RefusedError
 from session.folder import PROGRESS, RunFolder
-from session.launchers.asking import STOP
+from session.launchers.control_client import STOP
 from session.process.entry import Lifeline
 from session.process.heartbeat import Beat, State, write_beat
 from session.process.periodic import Every
+from session.run_connection import Client
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from session.wire.schema import (
@@ -32,7 +32,7 @@ from session.wire.schema import (
     Schema,
     Text,
 )
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.coordinator.stop_rule import LEFT, WAITS, Verdict
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from session.folder import RunFolder
 from session.process.clock import CountedClock
 from session.tensorplex.event_files import EventFile
 from session.wire.schema import Number
-from surreal_like.addons.tuning.space import short_names
+from surreal_like.addons.tuning.space_and_mutation import short_names
 from surreal_like.addons.tuning.state import Trial, TrialState
-from surreal_like.addons.tuning.tuning import Tuning
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.coordinator.run_stats import RunStats
 
 INTERRUPTED = "interrupted"

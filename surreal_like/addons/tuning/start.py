@@ -22,7 +22,7 @@ from surreal_like.addons.tuning.exploit import follow_config
 from surreal_like.addons.tuning.result import TuningResult
 from surreal_like.addons.tuning.scheduler import Scheduler
 from surreal_like.addons.tuning.slots import Machine, find_slots
-from surreal_like.addons.tuning.space import Options, Settings, settings_text
+from surreal_like.addons.tuning.space_and_mutation import Options, Settings, settings_text
 from surreal_like.addons.tuning.state import OVER, Trial, restore_trials
 from surreal_like.addons.tuning.trial import (
     MODULES,
@@ -40,10 +40,10 @@ from surreal_like.addons.tuning.tune_file import (
     has_goal,
     read_tune_file,
 )
-from surreal_like.addons.tuning.tuning import Tuning
-from surreal_like.addons.tuning.workers import Host
-from surreal_like.experiment.code import keep_file
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
+from surreal_like.addons.tuning.worker_connections import Host
 from surreal_like.experiment.resolve import Resolved
+from surreal_like.experiment.user_code import keep_file
 from surreal_like.run.folder import TUNING, held, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver, pass_report
 from surreal_like.run.resume import changes, check_allowed

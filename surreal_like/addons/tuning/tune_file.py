@@ -20,7 +20,7 @@ from session.config.session_defaults import BUDGETS
 from session.errors import ConfigError, did_you_mean
 from session.folder import RunFolder
 from session.launchers.registry import list_attached
-from session.launchers.supervised_components import Deadlines
+from session.launchers.restarts_and_deadlines import Deadlines
 from surreal_like.addons.tuning.optuna_search import check_installed
 from surreal_like.addons.tuning.pbt import Explore, PopulationBased
 from surreal_like.addons.tuning.result import check_metric
@@ -31,8 +31,8 @@ from surreal_like.addons.tuning.scheduler import (
     Scheduler,
     SuccessiveHalving,
 )
-from surreal_like.addons.tuning.space import KEYS as ENTRY_KEYS
-from surreal_like.addons.tuning.space import Settings, Space
+from surreal_like.addons.tuning.space_and_mutation import KEYS as ENTRY_KEYS
+from surreal_like.addons.tuning.space_and_mutation import Settings, Space
 from surreal_like.addons.tuning.tune_defaults import TPE, TUNE_CONFIG
 from surreal_like.experiment.shipped import find_experiment
 from surreal_like.run.folder import TUNING

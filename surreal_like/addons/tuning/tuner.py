@@ -11,7 +11,6 @@ from typing import Any
 import zmq
 
 from session.atomic_file import write_atomically
-from session.client import Client
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
@@ -20,11 +19,12 @@ from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
 from session.launchers.instruction import Event, Signal, Start
-from session.launchers.memory import MemoryGuard
+from session.launchers.out_of_memory import MemoryGuard
 from session.launchers.processes import Processes
 from session.process.entry import remove_socket_folders
 from session.process.heartbeat import read_beat
 from session.process.periodic import Every
+from session.run_connection import Client
 from session.wire import AddressBook
 from session.wire.requests import Request
 from session.wire.schema import one_line
@@ -53,8 +53,8 @@ from surreal_like.addons.tuning.state import (
 from surreal_like.addons.tuning.trial import TUNE_FILE
 from surreal_like.addons.tuning.tune_defaults import TPE
 from surreal_like.addons.tuning.tune_file import EXPERIMENT_FILE, TuneFile
-from surreal_like.addons.tuning.tuning import Tuning
-from surreal_like.addons.tuning.workers import Host, Workers, host_addresses
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
+from surreal_like.addons.tuning.worker_connections import Host, Workers, host_addresses
 from surreal_like.run.folder import TUNING, with_refusal
 from surreal_like.run.observer import Interrupts, RunObserver
 

@@ -21,7 +21,6 @@ import zmq
 
 from session.addons.hooks import Admitted, Watch
 from session.atomic_file import write_atomically
-from session.client import Client
 from session.config import Config
 from session.config.named_code import in_snapshot
 from session.errors import START_AGAIN, RunError, SurrealError, WireError
@@ -32,6 +31,7 @@ from session.launchers.processes import Processes
 from session.process.component import Component
 from session.process.entry import Lifeline, remove_socket_folders
 from session.process.heartbeat import read_beat
+from session.run_connection import Client
 from session.show.text import plural
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
@@ -54,8 +54,8 @@ from surreal_like.addons.tuning.trial_files import (
     load_files,
 )
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
-from surreal_like.addons.tuning.workers import ANSWERS, WORKERS
-from surreal_like.experiment.code import keep_file
+from surreal_like.addons.tuning.worker_connections import ANSWERS, WORKERS
+from surreal_like.experiment.user_code import keep_file
 from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import Interrupts
 from surreal_like.run.start import fork_servers, try_forked

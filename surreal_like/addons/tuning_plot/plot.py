@@ -27,7 +27,12 @@ from surreal_like.addons.analysis.plot import save
 from surreal_like.addons.analysis.run_curves import RunCurves, check_metric
 from surreal_like.addons.tuning.exploit import Arrow, Part, check_number, lineage, read_exploits
 from surreal_like.addons.tuning.result import number_name, score_of
-from surreal_like.addons.tuning.space import LISTS, setting_text, settings_text, short_names
+from surreal_like.addons.tuning.space_and_mutation import (
+    LISTS,
+    setting_text,
+    settings_text,
+    short_names,
+)
 from surreal_like.addons.tuning.state import Trial, best_of, restore_trials
 from surreal_like.addons.tuning.trial import TUNE_FILE, read_tuning
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file

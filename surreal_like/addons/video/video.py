@@ -19,8 +19,8 @@ from session.config import Config
 from session.errors import ConfigError, MissingExtra, UsageError
 from surreal_like.agent.player import Player
 from surreal_like.data.policy_names import agents_of
-from surreal_like.env.base import Env, Wrapper
 from surreal_like.env.batched import FirstStream
+from surreal_like.env.environment import Env, Wrapper
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.registry import make_env, make_joint_env
 from surreal_like.errors import DataError

@@ -26,22 +26,22 @@ import session.errors
 import surreal_like.errors
 from session import nest
 from session.errors import ConfigError, RunError, SurrealError
-from surreal_like.addons.workers.link import (
+from surreal_like.addons.workers.worker_channel import (
     MAP,
     OK,
     RESET,
     START,
     STEP,
     SharedBlock,
-    WorkerLink,
+    WorkerChannel,
     decode_info,
 )
 from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.spec import compare, plain
-from surreal_like.env.base import Info, Pulse, VectorStep, no_pulse
-from surreal_like.env.checked_vector import CheckedVector, Flags
-from surreal_like.env.feed import RunFeed
+from surreal_like.env.environment import Info, Pulse, VectorStep, no_pulse
 from surreal_like.env.restarts import Restarts
+from surreal_like.env.task_feed import TaskFeed
+from surreal_like.env.vector_base import CheckedVector, Flags
 
 # Time for workers to close their environments before they are killed.
 STOP_SECONDS = 5.0
@@ -81,7 +81,7 @@ class SubprocessVector(CheckedVector):
         workers: int | None = None,
         timeout_seconds: float = 120.0,
         pulse: Pulse = no_pulse,
-        feed: RunFeed | None = None,
+        feed: TaskFeed | None = None,
     ) -> None:
         self.num_envs = len(seeds)
         self._pulse = pulse
@@ -109,7 +109,7 @@ class SubprocessVector(CheckedVector):
             self.close()
             raise
         keys = env_config.get("info_keys") or ()
-        feed = feed or RunFeed(env_config, evaluation=evaluation)
+        feed = feed or TaskFeed(env_config, evaluation=evaluation)
         super().__init__(self.num_envs, *specs, metadata={}, info_keys=keys, feed=feed)
         # A row of zeros of each key of `info_keys`.
         self._zeros: dict[str, npt.NDArray[Any]] = dict.fromkeys(keys, np.zeros(1, np.float32))
@@ -382,7 +382,7 @@ class _Worker:
     """The parent's side of one worker."""
 
     process: subprocess.Popen[bytes]
-    link: WorkerLink
+    link: WorkerChannel
     streams: list[int]
     # Of the feed that it has got.
     revision: int = 0
@@ -480,7 +480,7 @@ def _spawn(streams: list[int], memory: int, life: int) -> _Worker:
         raise
     finally:
         its.close()
-    return _Worker(process, WorkerLink(mine), streams)
+    return _Worker(process, WorkerChannel(mine), streams)
 
 
 def _stop(workers: list[_Worker], descriptors: list[int]) -> None:

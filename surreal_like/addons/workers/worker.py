@@ -19,7 +19,7 @@ import numpy as np
 from session import nest
 from session.errors import describe, may_pass
 from session.process.seeding import build_seeded
-from surreal_like.addons.workers.link import (
+from surreal_like.addons.workers.worker_channel import (
     ERROR,
     MAP,
     OK,
@@ -27,11 +27,11 @@ from surreal_like.addons.workers.link import (
     START,
     STEP,
     SharedBlock,
-    WorkerLink,
+    WorkerChannel,
     encode_info,
 )
-from surreal_like.env.base import Info
-from surreal_like.env.feed import RunFeed
+from surreal_like.env.environment import Info
+from surreal_like.env.task_feed import TaskFeed
 from surreal_like.env.vector import SyncVector, make_sync
 
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The socket is not read during a step, which may take minutes: a thread watches the parent.
     threading.Thread(target=_end_with_parent, args=(life,), daemon=True).start()
-    Worker(WorkerLink(socket.socket(fileno=link_end)), memory).serve()
+    Worker(WorkerChannel(socket.socket(fileno=link_end)), memory).serve()
 
 
 class Worker:
@@ -51,12 +51,12 @@ class Worker:
     link: frames from and to the parent; memory: descriptor of the memory of the arrays.
     """
 
-    def __init__(self, link: WorkerLink, memory: int) -> None:
+    def __init__(self, link: WorkerChannel, memory: int) -> None:
         self._link = link
         self._memory = memory
         self._first = self._num_envs = 0
         self._vector: SyncVector | None = None
-        self._feed = RunFeed({})
+        self._feed = TaskFeed({})
         self._block: SharedBlock | None = None
 
     def serve(self) -> None:
@@ -78,7 +78,7 @@ class Worker:
         sys.path.extend(path for path in start["path"] if path not in sys.path)
         self._first, self._num_envs = start["first"], start["num_envs"]
         seeds, given = start["seeds"], {"evaluation": start["evaluation"]}
-        self._feed = RunFeed(start["env_config"], **given)
+        self._feed = TaskFeed(start["env_config"], **given)
         # The parent knows the tasks of all streams.
         self._feed.numbered = False
         self._vector = build_seeded(

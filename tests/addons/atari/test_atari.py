@@ -16,7 +16,7 @@ from surreal_like.addons.atari.emulator import draw_below, list_games, mersenne_
 from surreal_like.addons.atari.vector import AtariVector
 from surreal_like.agent.evaluation import Evaluation
 from surreal_like.data.episodes import EpisodeCounter, EpisodeSummary
-from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.environment import Env, VectorEnv
 from surreal_like.env.frame_stack import stack_frames
 from surreal_like.env.kinds import list_environments
 from surreal_like.env.registry import derive_specs, make_env

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from surreal_like.addons.curriculum.tasks import CurriculumProgress
+from surreal_like.addons.curriculum.curriculum import CurriculumProgress
 
 
 def by_steps(progress: CurriculumProgress, task: Mapping[str, Any]) -> dict[str, Any] | None:

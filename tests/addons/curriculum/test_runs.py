@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from surreal_like import train
-from surreal_like.addons.curriculum.tasks import Curriculum
+from surreal_like.addons.curriculum.curriculum import Curriculum
 from tests.docs.examples import write_files
 from tests.runs.command import ROOT, Train, balanced, clean
 from tests.runs.serial_faults import SerialRun, play

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from session.addons.engines.machines import Machines, Order, make_machines
+from session.addons.engines.machines import Machines, MachineSpec, make_machines
 from session.addons.engines.processes import ProcessMachines
 from session.errors import UsageError
 from session.launchers.instruction import Event
@@ -21,7 +21,7 @@ from tests.polling import until
 
 
 class TestProcesses(MachinesContract):
-    def make(self, order: Order) -> Machines:
+    def make(self, order: MachineSpec) -> Machines:
         return make_machines("processes", order)
 
 
@@ -49,8 +49,8 @@ def test_machines_go_on_while_their_engine_does_not_answer(tmp_path: Path) -> No
     ]
 
 
-def order_of(folder: Path, *command: str, **options: str) -> Order:
-    return Order(command, "token", folder, options=options)
+def order_of(folder: Path, *command: str, **options: str) -> MachineSpec:
+    return MachineSpec(command, "token", folder, options=options)
 
 
 def test_a_machine_that_cannot_start_says_why_and_is_tried_again_later(tmp_path: Path) -> None:
@@ -86,11 +86,11 @@ def test_a_wrong_engine_or_setting_is_refused(
 _CONTROLLER = """
 import sys, time
 from pathlib import Path
-from session.addons.engines.machines import Order
+from session.addons.engines.machines import MachineSpec
 from session.addons.engines.processes import ProcessMachines
 code = "import sys, time; from session.process.entry import Lifeline; line = Lifeline();"
 code += "print('ready', flush=True)\\nwhile not line.broken: time.sleep(0.05)"
-machines = ProcessMachines(Order((sys.executable, "-c", code), "token", Path(sys.argv[1])))
+machines = ProcessMachines(MachineSpec((sys.executable, "-c", code), "token", Path(sys.argv[1])))
 machines.want(1)
 while True:
     machines.poll()

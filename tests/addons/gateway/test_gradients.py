@@ -10,7 +10,7 @@ from session.process.context import Context
 from surreal_like.addons.gateway.service import GatewayService
 from surreal_like.addons.gradients.a3c import A3C
 from surreal_like.agent.loop import make_agent, prepare_agent
-from surreal_like.algorithm.base import defaults_of
+from surreal_like.algorithm.algorithm import defaults_of
 from surreal_like.experience.chunk import GRADIENT
 from tests.addons.gateway import rig
 from tests.addons.gateway.rig import make_stage

@@ -14,7 +14,7 @@ import main.gateway
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from surreal_like.addons.gateway.policies import Inference, Policies, concatenate
-from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.env.frame_stack import FrameStack
 from surreal_like.env.vector import SyncVector

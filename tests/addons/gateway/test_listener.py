@@ -16,7 +16,7 @@ from session.addons.gateway.listener import Listener
 from session.addons.gateway.protocols import ProtocolSettings, StreamLimits
 from session.errors import ConfigError, DecodeError, OversizeError
 from session.wire.frames import pack_frame
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 
 PROTOCOLS = ProtocolSettings(limit_bytes=1 << 20)
 LIMITS = StreamLimits(greeting=6, greeting_per_host=4, waiting_bytes=1 << 12)

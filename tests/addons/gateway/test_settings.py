@@ -16,7 +16,7 @@ from surreal_like.addons.gateway.settings import check_gateway, remote_specs
 from surreal_like.experiment.machine import check_ports
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.experiment.topology import make_topology
-from surreal_like.replay.base import Replay
+from surreal_like.replay.replay import Replay
 from surreal_like.run.start import SerialStarter
 from tests.add_ons import needs
 

@@ -16,14 +16,14 @@ from session.config.defaults import BASE_SESSION_CONFIG
 from surreal_like.addons.gateway.messages import Protocol, Request
 from surreal_like.addons.gateway.slots import Advice, Slot
 from surreal_like.addons.scripts.wrapper import ExpSenderWrapper
-from surreal_like.env.base import Step
+from surreal_like.env.environment import Step
 from surreal_like.env.masks import make_guard
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.chunk_sender import ActorState
 from surreal_like.experience.row_sender import RowSender
 from surreal_like.experience.row_writer import RowWriter
-from surreal_like.experience.sender import ActorState
 from tests.surreal_like.agent.rig import Count, make_rig
 
 PROTOCOL = Protocol(Count.obs_spec, Count.action_spec)

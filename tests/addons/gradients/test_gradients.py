@@ -16,7 +16,7 @@ from surreal_like.addons.gradients.a3c import A3C, A3CLearner
 from surreal_like.addons.gradients.delay import compensate
 from surreal_like.addons.gradients.maker import GradientMaker
 from surreal_like.addons.gradients.replay import GradientView
-from surreal_like.agent.base import AgentMode
+from surreal_like.agent.agent import AgentMode
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO, PPOLearner
 from surreal_like.data.batch import Sampled
@@ -42,7 +42,7 @@ from surreal_like.dataflow import (
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
 from surreal_like.network.flat import load_flat, read_flat
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 from tests.surreal_like.algorithm.unrolls import BOX, DISCRETE, B, T, configs, make_batch
 from tests.surreal_like.dataflow.scripts import link
 

@@ -11,7 +11,7 @@ from session.errors import ConfigError
 from surreal_like.addons.gradients.replay import GradientReplay, GradientView
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
-from surreal_like.replay.base import Replay, load_replay_class
+from surreal_like.replay.replay import Replay, load_replay_class
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.view.n_step import View
 from tests.contracts.replay import ReplayContract, ViewContract

@@ -20,8 +20,8 @@ from session.wire import Address, AddressBook, Identity, Message
 from session.wire.requests import Request
 from session.wire.roles import GUEST, WATCHER, Grant
 from session.wire.security import Security, write_keys
-from surreal_like.addons.join.server import ENDPOINT, TUNE_ENDPOINT, Host, JoinServer
-from surreal_like.addons.join.tokens import Places, Token, TokenFolder, make_token
+from surreal_like.addons.join.admission_server import ENDPOINT, TUNE_ENDPOINT, Host, JoinServer
+from surreal_like.addons.join.tokens import Admissions, Token, TokenFolder, make_token
 from tests.surreal_like.agent.rig import make_config
 
 DOORS = (ENDPOINT, TUNE_ENDPOINT)
@@ -104,7 +104,7 @@ class Run:
         if valid_seconds is not None:
             path = self.file(token)
             until = self.clock.time() + valid_seconds
-            TokenFolder(self.keys).write(path, Places(uses, until))
+            TokenFolder(self.keys).write(path, Admissions(uses, until))
         return token
 
     def file(self, token: bytes) -> Path:
@@ -201,14 +201,14 @@ def test_a_token_without_room_gives_another_machine_nothing(
     run: Run, state: Any, uses: int, wants: list[dict[str, Any]]
 ) -> None:
     token = state(run, uses)
-    before = Places.load(run.file(token))
+    before = Admissions.load(run.file(token))
     *looks, last = wants
     for each in looks:
         assert run.ask("other", token, **each) == []
         assert run.grant("other") == Grant(WATCHER)
     answer = run.ask("other", token, **last)
     assert "this token " in answer
-    after = Places.load(run.file(token))
+    after = Admissions.load(run.file(token))
     assert [each for each in after.machines if each.named] == list(before.machines)[:uses]
     assert run.grant("other") in (None, Grant(WATCHER))
 
@@ -257,7 +257,7 @@ def test_machines_that_look_leave_nothing_that_grows(run: Run) -> None:
         run.pass_time(SILENT_SECONDS + 1, "machine")
         assert run.ask(f"look{number}", token) == []
     assert run.num_allowed <= 3
-    assert len(Places.load(run.file(token)).machines) <= 3
+    assert len(Admissions.load(run.file(token)).machines) <= 3
     assert len(run.server._requested_at) <= 3
     assert run.ask("machine", token, 1) == [f"{run.kind}-1000"]
 
@@ -311,16 +311,16 @@ def test_whatever_machines_ask_no_token_gives_more_than_it_has(run: Run, seed: i
     draw = random.Random(seed)
     tokens = [run.token(1), run.token(3), run.token(2, valid_seconds=1500.0)]
     machines = [f"machine{number}" for number in range(8)]
-    frozen: dict[bytes, Places] = {}
+    frozen: dict[bytes, Admissions] = {}
     for _ in range(150):
         run.pass_time(draw.choice([0.0, 1.0, 250.0]), *draw.sample(machines, 4))
         if draw.random() < 0.05:
             run.again()
         token, machine = draw.choice(tokens), draw.choice(machines)
-        before = {each: Places.load(run.file(each)) for each in tokens}
+        before = {each: Admissions.load(run.file(each)) for each in tokens}
         clients = tuple(draw.sample(("a/0", "a/1", "b/0"), draw.choice((0, 0, 0, 1, 2))))
         answer = run.ask(machine, token, draw.choice((0, 0, 1, 2, 5)), clients)
-        after = {each: Places.load(run.file(each)) for each in tokens}
+        after = {each: Admissions.load(run.file(each)) for each in tokens}
         if isinstance(answer, str):
             assert after == before
         check_bounds(run, after)
@@ -332,7 +332,7 @@ def test_whatever_machines_ask_no_token_gives_more_than_it_has(run: Run, seed: i
             assert owner == [each.key for each in after[tokens[0]].machines if each.named]
 
 
-def check_bounds(run: Run, tokens: dict[bytes, Places]) -> None:
+def check_bounds(run: Run, tokens: dict[bytes, Admissions]) -> None:
     """No more machines than uses, no name twice, rights of exactly what the tokens gave."""
     names: dict[str, str] = {}
     granted: dict[str, set[str]] = {}

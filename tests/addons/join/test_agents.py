@@ -12,8 +12,8 @@ from session.errors import NOTICE, AdmissionError
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports
 from session.wire import AddressBook
+from surreal_like.addons.join.admission_client import Invitation, NotNowError, request_admission
 from surreal_like.addons.join.agents import GivenUpError, LostRunError, try_again
-from surreal_like.addons.join.client import Invitation, NotNowError, request_admission
 from surreal_like.addons.join.tokens import Token
 from surreal_like.run.observer import Interrupts
 
@@ -23,7 +23,7 @@ GIVE_UP = 0.2
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surreal_like.addons.join.agents._AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr("surreal_like.addons.join.client._ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("surreal_like.addons.join.admission_client._ANSWER_SECONDS", 0.3)
 
 
 def test_a_run_that_never_comes_is_given_up() -> None:

@@ -11,8 +11,8 @@ import pytest
 from main.addons.join import join
 from session.addons.engines.machines import Machines
 from session.addons.engines.processes import ProcessMachines
-from surreal_like.addons.join.client import Invitation
-from surreal_like.addons.join.fleet import Bounds
+from surreal_like.addons.join.admission_client import Invitation
+from surreal_like.addons.join.autoscaling import Bounds
 from tests.main.conftest import Said
 
 WORDS = ("--token", "a secret", "--on", "processes", "--folder", "guest")
@@ -24,7 +24,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     found: list[list[str]] = []
 
     def keep(invitation: Invitation, machines: Machines, bounds: Bounds, *_: object, **__: object):  # type: ignore[no-untyped-def]
-        found.append(machines._order.words("machine-0"))
+        found.append(machines._spec.words("machine-0"))
         machines.close()
         return 0
 

@@ -11,9 +11,9 @@ import pytest
 from session.errors import UsageError
 from session.wire.security import write_keys
 from surreal_like.addons.join.tokens import (
+    Admissions,
     JoinedMachine,
     NotAdmittedError,
-    Places,
     Token,
     TokenFolder,
     make_token,
@@ -74,11 +74,11 @@ def test_a_token_is_found_by_its_secret_only(keys: Path) -> None:
     one, two = find(keys, make_token(keys)), find(keys, make_token(keys))
     assert one != two
     assert tokens.find(b"x" * 16) is None
-    assert Places.load(one) == Places(1)
+    assert Admissions.load(one) == Admissions(1)
 
 
 def give(keys: Path, token: Path, key: str, agents: int) -> JoinedMachine:
-    tokens, places = TokenFolder(keys), Places.load(token)
+    tokens, places = TokenFolder(keys), Admissions.load(token)
     machine = tokens.name(places.machine(key) or JoinedMachine(key, ()), agents)
     tokens.write(token, places.with_machine(machine))
     return machine
@@ -88,19 +88,19 @@ def test_names_are_given_once(keys: Path) -> None:
     one, two = find(keys, make_token(keys)), find(keys, make_token(keys))
     assert give(keys, one, "a", 2).names == ("agent-1000", "agent-1001")
     assert give(keys, two, "b", 1).names == ("agent-1002",)
-    assert Places.load(one).machine("a") == JoinedMachine("a", ("agent-1000", "agent-1001"))
-    assert Places.load(one).machine("b") is None
+    assert Admissions.load(one).machine("a") == JoinedMachine("a", ("agent-1000", "agent-1001"))
+    assert Admissions.load(one).machine("b") is None
     # More agents than last time: the old names first.
     grown = give(keys, one, "a", 3)
     assert grown.names == ("agent-1000", "agent-1001", "agent-1003")
     assert give(keys, one, "a", 1).names == grown.names
-    assert Places.load(one).machines == (grown,)
+    assert Admissions.load(one).machines == (grown,)
 
 
 def room(
     token: Path, now: float = 0.0, silent: str = "", *, named: bool = True, key: str = "new"
 ) -> JoinedMachine | None:
-    places = Places.load(token)
+    places = Admissions.load(token)
     machine = places.machine(key) or JoinedMachine(key)
     return places.make_room(machine, now, lambda other: other == silent, named=named)
 

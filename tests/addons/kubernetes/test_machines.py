@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from session.addons.engines.machines import COMMAND, Order, make_machines
+from session.addons.engines.machines import COMMAND, MachineSpec, make_machines
 from session.addons.kubernetes import engine as kubernetes
 from session.addons.kubernetes.engine import make_objects, make_setting
 from session.addons.kubernetes.kubectl import Kubectl
@@ -31,12 +31,12 @@ FULL: dict[str, Any] = {
 }
 
 
-def order_of(*, cpu: float = 2.0, gpu: float = 0.0, **options: str) -> Order:
+def order_of(*, cpu: float = 2.0, gpu: float = 0.0, **options: str) -> MachineSpec:
     folder = Path("/tmp/surreal-like-join-0a1b/machines")
-    return Order((*COMMAND, *JOIN), SECRET, folder, cpu=cpu, gpu=gpu, options=options)
+    return MachineSpec((*COMMAND, *JOIN), SECRET, folder, cpu=cpu, gpu=gpu, options=options)
 
 
-def objects_of(order: Order, number: int = 3) -> tuple[Data, Data]:
+def objects_of(order: MachineSpec, number: int = 3) -> tuple[Data, Data]:
     secret, machines = make_objects(make_setting(order), order, number)
     return secret, machines
 
@@ -46,7 +46,7 @@ def objects_of(order: Order, number: int = 3) -> tuple[Data, Data]:
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("order", [order_of(), order_of(gpu=0.5, **FULL)])
-def test_objects_are_valid(order: Order, version: str) -> None:
+def test_objects_are_valid(order: MachineSpec, version: str) -> None:
     for each in objects_of(order):
         validate(each, version)
 

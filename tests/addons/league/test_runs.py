@@ -8,7 +8,7 @@ import pytest
 
 from session.checkpoint import read_state
 from surreal_like.addons.analysis.evaluate import evaluate
-from surreal_like.addons.league.tables import play_league
+from surreal_like.addons.league.cross_play import play_league
 from tests.add_ons import needs
 from tests.runs.command import Train, balanced, without_real_times
 from tests.runs.rps import RPS, run, write

@@ -12,10 +12,10 @@ import pytest
 
 from session.errors import ConfigError, MissingExtra
 from session.program import install_line
-from surreal_like.env.joint_vector import JointVector, Part
 from surreal_like.env.kinds import extra_of, list_environments
+from surreal_like.env.multi_agent_vector import JointVector, PolicyAgents
 from surreal_like.env.registry import make_joint_env
-from tests.surreal_like.env.test_joint_vector import listed
+from tests.surreal_like.env.test_multi_agent_vector import listed
 
 
 def test_names_of_pettingzoo_are_listed_with_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +75,8 @@ def test_two_rounds_of_rock_paper_scissors(interface: str, steps: int) -> None:
     }
     joint = make_joint_env(config)
     agents = joint.possible_agents
-    part = {"default": Part(joint.specs_of(agents[0]), agents)}
-    vector = JointVector([joint], [0], part, deal=lambda: lambda agent: "default")
+    part = {"default": PolicyAgents(joint.specs_of(agents[0]), agents)}
+    vector = JointVector([joint], [0], part, assign=lambda: lambda agent: "default")
     moves = {name: list(each) for name, each in ROCK_PAPER_SCISSORS.items()}
     seen: dict[str, list[Any]] = {name: [] for name in agents}
     step = vector.reset()

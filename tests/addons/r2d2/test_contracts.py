@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surreal_like.addons.r2d2.replay import SequenceReplay, SequenceView
-from surreal_like.replay.base import Replay
+from surreal_like.replay.replay import Replay
 from surreal_like.replay.view.n_step import View
 from tests.contracts.replay import ReplayContract, ViewContract
 from tests.surreal_like.replay.configs import configs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from session.addons.ray.cluster import RayCluster
+from session.addons.ray.submission import RayCluster
 from session.folder import RunFolder
 from surreal_like.run.request import RunRequest
 from tests.add_ons import needs

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from session.addons.engines.machines import Machines, Order, make_machines
+from session.addons.engines.machines import Machines, MachineSpec, make_machines
 from session.errors import UsageError
 from tests.addons.ray.ray import ENVIRONMENT, RayCluster, ray_cluster
 from tests.contracts.machines import MachinesContract
@@ -45,7 +45,7 @@ class TestRay(MachinesContract):
     def at(self, cluster: RayCluster) -> None:
         self.cluster = cluster
 
-    def make(self, order: Order) -> Machines:
+    def make(self, order: MachineSpec) -> Machines:
         return make_machines(
             "ray", replace(order, cpu=3.0, options={"address": self.cluster.address})
         )
@@ -71,8 +71,8 @@ class TestRay(MachinesContract):
         self.cluster.kill_node_of(self.pid(folder))
 
 
-def order_of(folder: Path, address: str, *command: str, cpu: float = 1.0) -> Order:
-    return Order(command, "secret", folder, cpu=cpu, options={"address": address})
+def order_of(folder: Path, address: str, *command: str, cpu: float = 1.0) -> MachineSpec:
+    return MachineSpec(command, "secret", folder, cpu=cpu, options={"address": address})
 
 
 def test_machines_that_wait_are_reported_once_with_what_is_free(

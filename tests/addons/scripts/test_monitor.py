@@ -12,7 +12,7 @@ import pytest
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.errors import ConfigError, UsageError
-from session.tensorplex.client import TensorplexClient
+from session.tensorplex.metrics_client import TensorplexClient
 from session.wire.telemetry_buffer import Channel
 from surreal_like import ExpSenderWrapper, GymAdapter
 from surreal_like.addons.scripts.monitor import (
@@ -21,7 +21,7 @@ from surreal_like.addons.scripts.monitor import (
     EvalTensorplexMonitor,
     TrainingTensorplexMonitor,
 )
-from surreal_like.env.base import Env, Info, Step, VectorEnv, VectorStep
+from surreal_like.env.environment import Env, Info, Step, VectorEnv, VectorStep
 from tests.clock import HandClock
 
 Monitor = type[TrainingTensorplexMonitor] | type[EvalTensorplexMonitor]

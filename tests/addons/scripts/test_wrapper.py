@@ -18,11 +18,11 @@ from session.errors import ConfigError, UsageError
 from session.process.context import Context
 from session.wire import Address, AddressBook
 from surreal_like.addons.scripts.wrapper import ExpSenderWrapper
-from surreal_like.env.base import VectorEnv
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
-from surreal_like.experience import sender
-from surreal_like.experience.sender import acting_of
+from surreal_like.experience import chunk_sender
+from surreal_like.experience.chunk_sender import acting_of
 from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import Count, Failing, ReplayPeer, Rig, make_rig
 
@@ -373,10 +373,10 @@ def test_small_chunks_that_come_fast_leave_together(
     env.reset()
     play(env, 4)
     pump_until(rig, env, lambda: len(replay.chunks) == 1)
-    monkeypatch.setattr(sender, "_TOGETHER_SECONDS", 3600.0)
+    monkeypatch.setattr(chunk_sender, "_TOGETHER_SECONDS", 3600.0)
     env._rows._pump_at = float("inf")
     if large:
-        monkeypatch.setattr(sender, "_TOGETHER_BYTES", 1)
+        monkeypatch.setattr(chunk_sender, "_TOGETHER_BYTES", 1)
     play(env, 8)
     window = env.sender.window
     assert (window.next_to_send() is None) is large
@@ -386,7 +386,7 @@ def test_small_chunks_that_come_fast_leave_together(
 
 
 def test_one_chunk_in_a_few_is_stamped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surreal_like.experience.sender.TRACE_EVERY", 2)
+    monkeypatch.setattr("surreal_like.experience.chunk_sender.TRACE_EVERY", 2)
     replay, env = ReplayPeer(rig), wrap(rig)
     env.reset()
     play(env, 16)
@@ -397,7 +397,7 @@ def test_one_chunk_in_a_few_is_stamped(rig: Rig, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_full_window_is_not_ready_until_replay_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surreal_like.experience.sender.MAX_UNACKED_BYTES", 800)
+    monkeypatch.setattr("surreal_like.experience.chunk_sender.MAX_UNACKED_BYTES", 800)
     with make_rig() as rig:
         replay, env = ReplayPeer(rig), wrap(rig)
         replay.open = False

@@ -17,7 +17,7 @@ from session.addons.sinks.csv_file import CsvFile
 from session.errors import MissingExtra
 from session.folder import RunFolder
 from session.tensorplex.groups import Place
-from session.tensorplex.server import Tensorplex
+from session.tensorplex.metrics_server import Tensorplex
 from session.tensorplex.sinks import sink as sinks
 from session.tensorplex.sinks.sink import Point, ShownRun, Sink, check_installed
 from tests.session.made_run import STARTED, made_config, made_run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from session.addons.engines.machines import Machines, Order, make_machines
+from session.addons.engines.machines import Machines, MachineSpec, make_machines
 from session.errors import UsageError
 from tests.addons.slurm.slurm import Slurm, slurm
 from tests.contracts.machines import MachinesContract
@@ -55,7 +55,7 @@ class TestSlurm(MachinesContract):
         finally:
             self.rig.run("pkill", "-CONT", "-x", "slurmctld")
 
-    def make(self, order: Order) -> Machines:
+    def make(self, order: MachineSpec) -> Machines:
         return make_machines("slurm", order)
 
     def pid(self, folder: Path) -> int:
@@ -75,7 +75,7 @@ def test_the_token_is_for_its_owner_only_and_settings_reach_slurm(
     rig: Slurm, tmp_path: Path
 ) -> None:
     options = {"partition": "spot", "time": "5", "sbatch": "--comment=mine"}
-    order = Order(("sleep",), "secret", tmp_path / "machines", options=options)
+    order = MachineSpec(("sleep",), "secret", tmp_path / "machines", options=options)
     # `sleep` takes no --folder and fails at once: what counts is what was submitted.
     machines = make_machines("slurm", order)
     try:
@@ -92,7 +92,7 @@ def test_the_token_is_for_its_owner_only_and_settings_reach_slurm(
 def test_a_machine_whose_time_ends_leaves_and_is_requeued(rig: Slurm, tmp_path: Path) -> None:
     waits = "import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); print('ready')"
     waits += "; sys.stdout.flush(); signal.pause()"
-    order = Order((sys.executable, "-c", waits), "secret", tmp_path / "machines")
+    order = MachineSpec((sys.executable, "-c", waits), "secret", tmp_path / "machines")
     output = tmp_path / "machines" / "machine-0.txt"
     machines = make_machines("slurm", order)
     try:
@@ -123,5 +123,7 @@ def test_what_slurm_refuses_is_refused(
     tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        make_machines("slurm", Order(("true",), "secret", tmp_path / "machines", options=options))
+        make_machines(
+            "slurm", MachineSpec(("true",), "secret", tmp_path / "machines", options=options)
+        )
     assert not (tmp_path / "machines").exists()

@@ -14,8 +14,8 @@ import pytest
 
 from main.cli import main as surreal_like
 from session.addons.engines.machines import GIVEN_UP
-from session.addons.slurm.cluster import SlurmCluster
 from session.addons.slurm.jobs import array_script, batch_script
+from session.addons.slurm.submission import SlurmCluster
 from session.config import Config
 from session.config.config import apply_overrides
 from session.errors import ConfigError, UsageError

@@ -30,7 +30,7 @@ from session.addons.tmux.session import (
 )
 from session.errors import DeadlineError, RunError, SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers.asking import ask
+from session.launchers.control_client import ask
 from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus

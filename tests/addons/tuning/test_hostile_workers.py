@@ -27,20 +27,20 @@ from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from surreal_like.addons.join.tokens import Token, make_token
 from surreal_like.addons.tuning import tuner as module
-from surreal_like.addons.tuning import workers
+from surreal_like.addons.tuning import worker_connections
 from surreal_like.addons.tuning.result import TuningResult
 from surreal_like.addons.tuning.state import Trial, TrialState
 from surreal_like.addons.tuning.trial import read_tuning
 from surreal_like.addons.tuning.trial_files import TrialFiles, dump_files, is_result, is_run_file
 from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.addons.tuning.tuner import Tuner
-from surreal_like.addons.tuning.tuning import Tuning
-from surreal_like.addons.tuning.workers import REQUESTS, WORKERS, Host
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
+from surreal_like.addons.tuning.worker_connections import REQUESTS, WORKERS, Host
 from surreal_like.run.observer import RunObserver
 from tests.addons.join.runs.guests import Guest, Hostility
 from tests.addons.tuning.test_tuner import Processes
 from tests.addons.tuning.test_tuner import Rig as TunerRig
-from tests.addons.tuning.test_workers import BEAT, POLL, Machine, join, send
+from tests.addons.tuning.test_worker_connections import BEAT, POLL, Machine, join, send
 from tests.polling import until
 from tests.session.made_run import made_line
 from tests.surreal_like.agent.rig import make_config
@@ -127,8 +127,8 @@ class Rig:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials have no processes, and silent machines are soon lost."""
     monkeypatch.setattr(module, "Processes", lambda folder, servers: servers)
-    monkeypatch.setattr(workers, "_SILENT_SECONDS", 2.0)
-    monkeypatch.setattr(workers, "_HELD_SECONDS", 0.0)
+    monkeypatch.setattr(worker_connections, "_SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(worker_connections, "_HELD_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from session.errors import ConfigError
 from surreal_like.addons.tuning.optuna_search import JOURNAL, OptunaSearch
-from surreal_like.addons.tuning.space import Space
+from surreal_like.addons.tuning.space_and_mutation import Space
 from surreal_like.addons.tuning.state import Trial, TrialState
 from surreal_like.addons.tuning.tune_file import read_tune_file
 

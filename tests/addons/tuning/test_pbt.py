@@ -8,7 +8,7 @@ import pytest
 
 from surreal_like.addons.tuning.pbt import PopulationBased
 from surreal_like.addons.tuning.scheduler import Decision
-from surreal_like.addons.tuning.space import Space
+from surreal_like.addons.tuning.space_and_mutation import Space
 
 SPACE = Space.of({"f": {"uniform": [0, 100]}, "n": {"randint": [1, 100]}})
 

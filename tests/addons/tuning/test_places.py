@@ -8,8 +8,8 @@ import pytest
 
 from session.launchers.instruction import Event, Signal
 from surreal_like.addons.tuning.state import Answer
-from surreal_like.addons.tuning.tuning import Tuning
-from tests.addons.tuning.test_tuning import (
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
+from tests.addons.tuning.test_tuning_state_machine import (
     interrupt,
     kinds,
     make,

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from session.client import Client
 from session.errors import RefusedError
 from session.folder import RunFolder
 from session.process.heartbeat import State, read_beat
+from session.run_connection import Client
 from session.wire import AddressBook, Message
 from session.wire.requests import Request
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.addons.tuning import reporter as module
 from surreal_like.addons.tuning.handle import Control, Reported
 from surreal_like.addons.tuning.reporter import (

@@ -23,7 +23,7 @@ from surreal_like.addons.tuning.result import (
 )
 from surreal_like.addons.tuning.scheduler import Fifo
 from surreal_like.addons.tuning.state import Trial, TrialState
-from surreal_like.addons.tuning.tuning import Tuning
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.run.observer import RunObserver
 
 TUNING = """

@@ -17,8 +17,8 @@ from surreal_like.addons.tuning.result import number_at, score_of, without_score
 from surreal_like.addons.tuning.scheduler import SuccessiveHalving
 from surreal_like.addons.tuning.trial import new_request, own_words
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
-from surreal_like.experiment.code import keep_file
 from surreal_like.experiment.resolve import resolve
+from surreal_like.experiment.user_code import keep_file
 from tests.docs.examples import ROOT, write_files
 
 EXPERIMENT = """

@@ -17,7 +17,7 @@ from main.cli import plan
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.instruction import Event
-from surreal_like.addons.tuning.space import settings_text, short_names
+from surreal_like.addons.tuning.space_and_mutation import settings_text, short_names
 from surreal_like.addons.tuning.state import Trial, TrialState
 from surreal_like.addons.tuning.tune_file import EXPERIMENT_FILE, read_tune_file
 from surreal_like.experiment.resolve import read_experiment

@@ -29,7 +29,7 @@ from surreal_like.addons.tuning.slots import Slots
 from surreal_like.addons.tuning.state import Trial
 from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.addons.tuning.tuner import Tuner
-from surreal_like.addons.tuning.tuning import Tuning
+from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.run.observer import RunObserver
 from tests.session.made_run import made_line
 

@@ -131,7 +131,7 @@ def fail_after(calls: int, method: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_without_videos_no_package_of_them_is_imported() -> None:
-    code = "import sys, surreal_like.policies.player; print('imageio' in sys.modules)"
+    code = "import sys, surreal_like.policies.evaluator_builder; print('imageio' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code + "; print('surreal_like.addons.video.video' in sys.modules)"],
         capture_output=True,

@@ -18,9 +18,9 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import ConfigError, RunError
 from surreal_like.addons.workers import subprocess_vector
-from surreal_like.addons.workers.link import WorkerLink
 from surreal_like.addons.workers.subprocess_vector import SubprocessVector, _Worker
 from surreal_like.addons.workers.worker import Worker
+from surreal_like.addons.workers.worker_channel import WorkerChannel
 from surreal_like.data.episodes import CUT_SHORT
 from surreal_like.data.timestep import StepType
 from surreal_like.experience.chunk import Chunk
@@ -37,7 +37,7 @@ class Thread:
     def __init__(self, end: socket.socket, memory: int) -> None:
         self._end = end
         self._thread = threading.Thread(
-            target=lambda: Worker(WorkerLink(end), memory).serve(), daemon=True
+            target=lambda: Worker(WorkerChannel(end), memory).serve(), daemon=True
         )
         self._thread.start()
 
@@ -58,7 +58,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def spawn(streams: list[int], memory: int, life: int) -> _Worker:
         mine, its = socket.socketpair()
         process: Any = Thread(its, memory)
-        return _Worker(process, WorkerLink(mine), streams)
+        return _Worker(process, WorkerChannel(mine), streams)
 
     monkeypatch.setattr(subprocess_vector, "_spawn", spawn)
 

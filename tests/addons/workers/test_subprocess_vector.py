@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from session import nest
 from session.errors import ConfigError, MissingExtra, RunError, SurrealError, describe, may_pass
-from surreal_like.addons.workers.link import SharedBlock, decode_info, encode_info
 from surreal_like.addons.workers.subprocess_vector import SubprocessVector
-from surreal_like.env.base import VectorEnv
+from surreal_like.addons.workers.worker_channel import SharedBlock, decode_info, encode_info
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.vector import make_vector_env
 from surreal_like.errors import DataError, SpecError
 from tests.contracts.env import VectorEnvContract, random_actions, same

@@ -20,7 +20,7 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import START_AGAIN, ConfigError
 from session.folder import RunFolder
-from session.loggerplex.server import Loggerplex
+from session.loggerplex.log_server import Loggerplex
 from session.process.component import Component, Restart, Topology
 from session.process.context import Context
 from session.process.entry import run_service

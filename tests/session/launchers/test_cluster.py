@@ -17,18 +17,18 @@ import pytest
 
 from session.addons import Launcher
 from session.atomic_file import write_atomically
-from session.client import Client
 from session.config import Config
 from session.errors import DeadlineError, RunError, UsageError
 from session.folder import RunFolder
 from session.launchers import handle, registry
-from session.launchers.asking import COMMANDS
+from session.launchers.control_client import COMMANDS
 from session.launchers.handle import open_run
 from session.launchers.launcher import make_addresses, write_launch, write_run_files
 from session.launchers.local import LocalCluster
 from session.launchers.status import process_lives, rows_of_files
 from session.process.heartbeat import Beat, State, write_beat
-from session.wire.shared import poll
+from session.run_connection import Client
+from session.wire.socket_state import poll
 from tests.polling import until
 from tests.session.launchers.parts import make_config, make_run, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR

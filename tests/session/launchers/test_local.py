@@ -17,7 +17,7 @@ import pytest
 
 from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers import asking, memory
+from session.launchers import control_client, out_of_memory
 from session.launchers.fork_client import ForkServers, Preload
 from session.launchers.handle import open_run
 from session.launchers.instruction import Event
@@ -455,7 +455,7 @@ def test_commands_from_another_process(run_folder: Path) -> None:
             (lambda: adopted.scale("agent", "many"), "'num' is 'many', expected a whole number"),  # type: ignore[arg-type]
             (lambda: adopted.restart("agent-7"), "no component 'agent-7'; there are replay-0"),
             (
-                lambda: asking.ask(run.folder, *DANCE, timeout_seconds=5.0),
+                lambda: control_client.ask(run.folder, *DANCE, timeout_seconds=5.0),
                 "supervisor.control knows no 'dance'",
             ),
         ]:
@@ -537,8 +537,10 @@ def test_without_memory_a_run_saves_and_ends_as_failed(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = [0.5]
-    monkeypatch.setattr(memory, "read_memory", lambda: memory.Reading(int(1e9 * used[0]), 10**9))
-    monkeypatch.setattr(memory, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(
+        out_of_memory, "read_memory", lambda: out_of_memory.Reading(int(1e9 * used[0]), 10**9)
+    )
+    monkeypatch.setattr(out_of_memory, "_LOOK_SECONDS", 0.05)
     with Run(run_folder) as run:
         run.started()
         used[0] = 0.92

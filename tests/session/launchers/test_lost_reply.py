@@ -19,7 +19,7 @@ from session.launchers import handle
 from session.launchers.handle import RunHandle
 from session.launchers.launcher import SUPERVISOR_CONTROL
 from session.wire import AddressBook, Identity, Wire
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.addons.tuning import handle as tuning_handle
 from surreal_like.addons.tuning.handle import TuningHandle
 from surreal_like.addons.tuning.reporter import CONTROL

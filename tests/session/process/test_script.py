@@ -21,7 +21,7 @@ from session.process.script import (
     script_context,
     this_is_agent,
 )
-from session.wire.sockets import PullSocket
+from session.wire.one_way_sockets import PullSocket
 from surreal_like.algorithm.dqn import DQNAgent, DQNLearner
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import Plan

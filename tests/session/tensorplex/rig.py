@@ -14,7 +14,7 @@ from session.folder import RunFolder
 from session.process.context import Context, Launch
 from session.process.service import Service
 from session.wire import AddressBook
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.experiment.topology import make_topology
 from tests.clock import HandClock
 from tests.polling import until

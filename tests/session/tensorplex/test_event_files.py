@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from tensorboard.util import tensor_util
 
-from session.tensorplex.client import TensorplexClient
 from session.tensorplex.event_files import EventFile, summary_values
+from session.tensorplex.metrics_client import TensorplexClient
 from tests.clock import HandClock
 from tests.session.tensorplex.reading import read, scalars
-from tests.session.tensorplex.test_client import Kept
+from tests.session.tensorplex.test_metrics_client import Kept
 
 
 def write(folder: Path, kept: Kept) -> None:

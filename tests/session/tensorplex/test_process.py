@@ -12,7 +12,7 @@ import pytest
 
 from session.errors import START_AGAIN
 from session.wire.requests import RouterSocket
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from tests.polling import until
 from tests.session.tensorplex.reading import read, scalars
 from tests.session.tensorplex.rig import Rig

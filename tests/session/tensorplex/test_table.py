@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from session.tensorplex.server import ComponentTable
+from session.tensorplex.metrics_server import ComponentTable
 from session.wire import Identity
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import zmq
 
 from session.wire import AddressBook, Identity, Wire
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from tests import polling
 
 DEADLINE_SECONDS = 5.0

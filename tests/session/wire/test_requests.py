@@ -12,10 +12,10 @@ import pytest
 
 from session.errors import DeadlineError, RefusedError, UsageError
 from session.wire import AddressBook, Message
+from session.wire.one_way_sockets import Socket
 from session.wire.requests import Call, Request, RouterSocket
 from session.wire.schema import Count, Schema
-from session.wire.shared import poll
-from session.wire.sockets import Socket
+from session.wire.socket_state import poll
 from tests.session.wire.rig import DEADLINE_SECONDS, ENDPOINTS, Wires, until
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from session.errors import AdmissionError
 from session.wire import AddressBook, Message, Wire
+from session.wire.one_way_sockets import PullSocket
 from session.wire.requests import DealerSocket, RouterSocket
 from session.wire.roles import AGENT, EVALUATOR, GATEWAY, GUEST, NOTHING, RUN, SHARED, WATCH, Grant
 from session.wire.security import Security, allow, make_keys, write_keys
-from session.wire.shared import poll
-from session.wire.sockets import PullSocket
+from session.wire.socket_state import poll
 from tests.session.wire.rig import DEADLINE_SECONDS, FINGERPRINT, Wires, free_port, until
 
 MINE, OTHER = "agent-1000", "agent-0"

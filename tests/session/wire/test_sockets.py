@@ -15,10 +15,10 @@ import zmq
 
 from session.errors import OversizeError, UsageError
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire import shared as shared_module
+from session.wire import socket_state as shared_module
+from session.wire.one_way_sockets import PullSocket
 from session.wire.requests import Request
-from session.wire.shared import poll
-from session.wire.sockets import PullSocket
+from session.wire.socket_state import poll
 from tests.session.wire.rig import ENDPOINTS, FINGERPRINT, Wires, until
 
 
@@ -290,7 +290,7 @@ HALF_READ = """
 import itertools, sys
 import numpy as np, zmq
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 
 LOOKS = {"look": lambda s: s.look(), "readable": lambda s: s.readable(),
          "poll": lambda s: poll([s], 0.0), "receive": lambda s: s.receive(), "nothing": id}

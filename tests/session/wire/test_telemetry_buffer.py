@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from session.errors import OversizeError
 from session.wire.codec import Message
-from session.wire.sockets import PushSocket
+from session.wire.one_way_sockets import PushSocket
 from session.wire.telemetry_buffer import Channel
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from session.wire import AddressBook, Wire
 from session.wire.connection_limits import Bucket, Turns
+from session.wire.one_way_sockets import PublisherSocket
 from session.wire.requests import RouterSocket
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow, make_keys, write_keys
-from session.wire.shared import poll
-from session.wire.sockets import PublisherSocket
+from session.wire.socket_state import poll
 from tests.session.wire.rig import DEADLINE_SECONDS, Wires, free_port, until
 
 NAME = "agent-1000"

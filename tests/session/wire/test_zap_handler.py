@@ -20,7 +20,7 @@ from session.wire.connection_limits import ByteCounts, OpenConnection, OpenConne
 from session.wire.requests import DealerSocket, RouterSocket
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow, write_keys
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from tests.session.wire.rig import DEADLINE_SECONDS, Wires, free_port, until
 
 # What the user waits at most to hear why nothing happens.

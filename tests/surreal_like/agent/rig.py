@@ -27,17 +27,17 @@ from session.process.component import Component
 from session.process.context import Context, Launch
 from session.process.service import Build, Frame
 from session.wire import AddressBook, Identity, Message, Wire
-from session.wire.sockets import Socket
+from session.wire.one_way_sockets import Socket
 from surreal_like.agent.acting import Acting, ActingPolicy
-from surreal_like.agent.base import Agent
+from surreal_like.agent.agent import Agent
 from surreal_like.agent.player import Player
 from surreal_like.data.parameters import Parameters, parameter_hash
-from surreal_like.env.base import Env, Step
+from surreal_like.env.environment import Env, Step
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experiment.topology import make_topology
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
 from surreal_like.network.module import Module
-from surreal_like.policies.player import make_player
+from surreal_like.policies.evaluator_builder import make_player
 from tests.clock import HandClock
 from tests.polling import until
 

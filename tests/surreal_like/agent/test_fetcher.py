@@ -11,7 +11,7 @@ import pytest
 from session.errors import ConfigError
 from surreal_like.agent.fetcher import Fetcher, parse_mode
 from surreal_like.data.parameters import Parameters
-from surreal_like.ps.client import Newest
+from surreal_like.ps.parameter_client import Newest
 from tests.clock import HandClock
 
 

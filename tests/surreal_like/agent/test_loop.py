@@ -17,15 +17,15 @@ from session.errors import RefusedError
 from session.process.context import Context
 from session.process.service import IDLE_SECONDS, Frame
 from session.wire.connection_monitor import ACCEPTED, Monitor
-from surreal_like.agent.base import Agent, AgentMode
+from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.agent.loop import AgentService, make_agent, make_single_service
 from surreal_like.errors import SpecError
 from surreal_like.experience.chunk import GRADIENT, Chunk
-from surreal_like.experience.sender import acting_of
+from surreal_like.experience.chunk_sender import acting_of
 from tests.runs.command import ROOT
 from tests.surreal_like.agent.rig import LearnerPeer, Line, LineAgent, ReplayPeer, Rig, make_rig
 from tests.surreal_like.agent.rig import rig as rig
-from tests.surreal_like.ps.test_server import client
+from tests.surreal_like.ps.test_parameter_server import client
 
 
 def building(agent: type[Agent]) -> Callable[[Context], AgentService]:
@@ -189,7 +189,7 @@ def test_one_version_acts_in_all_of_an_unroll_that_becomes_one_row() -> None:
 
 
 def test_a_full_window_stops_stepping_until_replay_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surreal_like.experience.sender.MAX_UNACKED_BYTES", 1500)
+    monkeypatch.setattr("surreal_like.experience.chunk_sender.MAX_UNACKED_BYTES", 1500)
     with make_rig() as rig:
         rig.start("ps", main.ps.build)
         learner, replay = LearnerPeer(rig), ReplayPeer(rig)

@@ -14,8 +14,8 @@ import torch
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like import build_algorithm, train
-from surreal_like.agent.base import AgentMode
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.agent.agent import AgentMode
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.builder import ActorCritic
 from surreal_like.algorithm.dqn import DQN
 from surreal_like.algorithm.ppo import PPO

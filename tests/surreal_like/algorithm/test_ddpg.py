@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from surreal_like.agent.base import Progress
+from surreal_like.agent.agent import Progress
 from surreal_like.algorithm.ddpg import DDPG, DDPGAgent, DDPGLearner
 from surreal_like.algorithm.td3 import TD3, TD3Agent, TD3Learner
 from surreal_like.data.batch import Batch

@@ -11,7 +11,7 @@ import torch
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from session.errors import ConfigError
-from surreal_like.agent.base import Progress
+from surreal_like.agent.agent import Progress
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Loss

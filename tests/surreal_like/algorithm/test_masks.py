@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.impala import Impala, ImpalaAgent, ImpalaLearner
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner

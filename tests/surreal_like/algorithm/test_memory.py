@@ -19,7 +19,7 @@ from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.dataflow.batches import View, inputs_before, parts_of, state_before
 from surreal_like.env.toy import Recall
 from surreal_like.network.flat import manifest_of, named_tensors
-from surreal_like.policies.player import make_player
+from surreal_like.policies.evaluator_builder import make_player
 from tests.add_ons import needs
 from tests.surreal_like.algorithm.unrolls import (
     ACTIONS,

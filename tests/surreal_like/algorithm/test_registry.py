@@ -10,7 +10,7 @@ from session.config import named_code
 from session.errors import ConfigError
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.replay.base import load_replay_class
+from surreal_like.replay.replay import load_replay_class
 from tests.surreal_like.algorithm.unrolls import configs
 
 OWN_FILE = """
@@ -82,7 +82,7 @@ def test_equal_file_names_in_two_folders_are_two_modules(tmp_path: Path) -> None
 
 
 def test_what_a_file_imports_is_not_taken_for_its_own(tmp_path: Path) -> None:
-    text = "from surreal_like.algorithm.base import Algorithm\n"
+    text = "from surreal_like.algorithm.algorithm import Algorithm\n"
     text += "class Base(Algorithm): agent = learner = 1\n"
     text += "from surreal_like.algorithm.registry import find_algorithm\n"
     text += f"Other = find_algorithm({write(tmp_path, OWN_FILE, 'other.py')!r})\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from surreal_like.agent.base import Progress
+from surreal_like.agent.agent import Progress
 from surreal_like.algorithm.sac import SAC, SACAgent, SACLearner
 from surreal_like.network.flat import manifest_of, named_tensors
 from tests.surreal_like.algorithm import test_ddpg

@@ -8,7 +8,7 @@ import torch
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG, BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from surreal_like import train
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import compute_advantages, standardize
 from surreal_like.dataflow.batches import rows_of

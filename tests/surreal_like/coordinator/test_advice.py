@@ -12,8 +12,8 @@ import pytest
 from session.folder import RunFolder
 from session.process.component import Component, Topology
 from session.process.heartbeat import Beat, State, write_beat
+from surreal_like.coordinator.component_reports import Monitor
 from surreal_like.coordinator.coordinator import RunCoordinator
-from surreal_like.coordinator.monitor import Monitor
 from tests.api.stage import Stage, experiment
 
 KINDS = {"ps": "ps", "replay-0": "replay", "learner": "learner", "eval-0": "evaluator"}

@@ -11,7 +11,7 @@ import pytest
 from session.process.clock import CountedClock, WallClock
 from surreal_like.coordinator.learners import Learners
 from surreal_like.coordinator.run_stats import RunStats
-from surreal_like.replay.shard import LearnedSteps
+from surreal_like.replay.shard_connection import LearnedSteps
 from tests.api.stage import Stage, experiment
 
 

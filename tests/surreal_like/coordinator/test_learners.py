@@ -11,7 +11,7 @@ import pytest
 from session.process.clock import WallClock
 from surreal_like.coordinator.learners import Learners
 from surreal_like.dataflow import NOT_READY, replay
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.worker import LearnerWorker, Update
 from tests.surreal_like.learner import test_joint
 

@@ -126,7 +126,9 @@ def test_a_run_in_which_all_wait_says_so(
     monkeypatch.setattr(standstill, "SECONDS", 1.0)
     if not shared:
         # As on Kubernetes, where components share no folder.
-        monkeypatch.setattr("surreal_like.coordinator.monitor.read_beats", lambda folder: {})
+        monkeypatch.setattr(
+            "surreal_like.coordinator.component_reports.read_beats", lambda folder: {}
+        )
     config = experiment(
         "learner_config.algo.synchronous=true",
         "learner_config.replay.batch_size=2",

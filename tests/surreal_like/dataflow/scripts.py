@@ -8,8 +8,8 @@ from typing import Any, cast
 from session.process.clock import WallClock
 from session.process.context import Context
 from surreal_like.dataflow import NOT_READY, PASSED, STALLED, Flow
-from surreal_like.learner.base import Learner
-from surreal_like.learner.link import LearnerLink
+from surreal_like.learner.learner import Learner
+from surreal_like.learner.run_link import LearnerLink
 
 LETTERS = {"N": NOT_READY, "S": STALLED, "P": PASSED}
 _END = "END"

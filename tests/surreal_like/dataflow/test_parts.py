@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from session.errors import ConfigError
-from surreal_like.algorithm.base import Algorithm
+from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.dqn import DQN, DQNLearner
 from surreal_like.algorithm.ppo import PPO
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import Operator, experience
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from tests.surreal_like.algorithm import transitions, unrolls
 
 HERE = "tests.surreal_like.dataflow.test_parts"

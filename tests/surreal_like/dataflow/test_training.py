@@ -48,7 +48,7 @@ from surreal_like.dataflow import (
     update_target,
 )
 from surreal_like.errors import DataError
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.operators import learn_from
 from tests.surreal_like.algorithm import transitions, unrolls
 from tests.surreal_like.algorithm.unrolls import DISCRETE, B, T, configs

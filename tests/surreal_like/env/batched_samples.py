@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from surreal_like.env.base import Env, VectorEnv
+from surreal_like.env.environment import Env, VectorEnv
 
 # Steps after which an episode is cut off; the action 2 terminates it.
 LIMIT = 4

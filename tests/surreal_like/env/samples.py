@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from session.errors import ConfigError, RunError
-from surreal_like.env.base import Env, Step, VectorEnv, Wrapper
+from surreal_like.env.environment import Env, Step, VectorEnv, Wrapper
 from surreal_like.env.toy import Bandit, Chain
 from surreal_like.env.vector import as_vector
 from tests.drawing import draw

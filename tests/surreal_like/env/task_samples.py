@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from surreal_like.env.base import Env, Step, Wrapper
+from surreal_like.env.environment import Env, Step, Wrapper
 
 
 class Tasked(Env):

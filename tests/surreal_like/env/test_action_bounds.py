@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from session.config import Config
 from surreal_like import GymAdapter, check_env, make_policy, make_vector_env
 from surreal_like.addons.gateway.policies import Policies
-from surreal_like.agent.base import AgentMode
+from surreal_like.agent.agent import AgentMode
 from surreal_like.data.spec import inner_bounds, parse_action_spec
 from surreal_like.env.actions import random_action
-from surreal_like.env.base import Env, Step
 from surreal_like.env.batched import BatchedVector
+from surreal_like.env.environment import Env, Step
 from surreal_like.env.registry import make_env
 from surreal_like.env.spaces import specs_from_spaces
 from surreal_like.errors import DataError

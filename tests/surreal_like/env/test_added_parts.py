@@ -11,8 +11,13 @@ from gymnasium import spaces
 from session.config import Config
 from session.errors import ConfigError
 from surreal_like.data.added_parts import policy_spec
-from surreal_like.env.joint import as_joint
-from surreal_like.env.joint_vector import JointStep, JointVector, Part, make_joint_vector
+from surreal_like.env.multi_agent import as_joint
+from surreal_like.env.multi_agent_vector import (
+    JointStep,
+    JointVector,
+    PolicyAgents,
+    make_joint_vector,
+)
 from surreal_like.env.registry import make_joint_env
 from surreal_like.errors import DataError, SpecError
 from surreal_like.experiment.policies import added_parts
@@ -27,8 +32,10 @@ def vector_of(*envs: Any, evaluation: bool = False, **options: Any) -> JointVect
     config = Config({"env_name": "env", "observe_state": stated, "agent_id": True})
     obs_spec, action_spec = joint[0].specs_of(agents[0], added_parts(joint[0], config, agents))
     seen = policy_spec(obs_spec) if evaluation else obs_spec
-    part = Part((dict(seen), action_spec), agents)
-    return JointVector(joint, range(len(joint)), {"p": part}, deal=lambda: lambda _: "p", **options)
+    part = PolicyAgents((dict(seen), action_spec), agents)
+    return JointVector(
+        joint, range(len(joint)), {"p": part}, assign=lambda: lambda _: "p", **options
+    )
 
 
 def act(step: JointStep) -> dict[str, Any]:
@@ -154,7 +161,7 @@ def test_a_vector_follows_the_config() -> None:
     agents = ["a_0", "a_1"]
     specs = as_joint(Stated()).specs_of("a_0", {"state": {"type": "float32", "dim": [2]}})
     vector = make_joint_vector(
-        config, {"p": Part(specs, agents)}, num_envs=1, seed=0, deal=lambda: lambda _: "p"
+        config, {"p": PolicyAgents(specs, agents)}, num_envs=1, seed=0, assign=lambda: lambda _: "p"
     )
     rows = vector.step(act(vector.reset())).rows["p"]
     assert rows.reward.tolist() == [3, 3]

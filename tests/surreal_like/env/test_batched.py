@@ -14,8 +14,8 @@ from main.cli import main
 from session.errors import ConfigError, UsageError
 from surreal_like import check_env, evaluate, load_policy, train
 from surreal_like.addons.analysis.play import play
-from surreal_like.env.base import VectorEnv
 from surreal_like.env.batched import BatchedVector, FirstStream, as_numpy
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.registry import derive_specs, make_env
 from surreal_like.env.vector import make_vector_env
 from surreal_like.errors import DataError

@@ -15,9 +15,9 @@ import pytest
 from main.cli import main
 from session.errors import ConfigError, UsageError
 from surreal_like import check_env, make_policy, make_vector_env, train
-from surreal_like.env.base import Step
 from surreal_like.env.check import tried_specs
-from surreal_like.env.findings import Report
+from surreal_like.env.check_findings import Report
+from surreal_like.env.environment import Step
 from surreal_like.env.registry import make_env
 from surreal_like.env.toy import Chain, MultiCartPole
 from tests.surreal_like.env import wrong_samples as wrong

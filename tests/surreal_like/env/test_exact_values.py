@@ -18,9 +18,9 @@ from surreal_like import GymAdapter, check_env, make_policy
 from surreal_like.addons.gateway.driving import _play
 from surreal_like.addons.hindsight.view import GoalReward
 from surreal_like.data.casts import unpack
-from surreal_like.env.base import Env, Step
 from surreal_like.env.batched import BatchedVector
 from surreal_like.env.check import tried_specs
+from surreal_like.env.environment import Env, Step
 from surreal_like.env.spaces import observation_reader
 from surreal_like.env.vector import SyncVector, as_vector
 from surreal_like.env.wrappers import ActionRepeat, FloatObservation

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from surreal_like import check_env
-from surreal_like.env.findings import Report
+from surreal_like.env.check_findings import Report
 from tests.surreal_like.env.wrong_samples import MaskOfGym, NoOptions
 
 

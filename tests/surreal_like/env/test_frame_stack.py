@@ -9,7 +9,7 @@ import pytest
 
 from session import nest
 from session.errors import ConfigError
-from surreal_like.env.base import VectorEnv
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.frame_stack import FrameStack, stack_frames
 from surreal_like.env.registry import derive_specs
 from surreal_like.env.vector import make_vector_env

@@ -10,7 +10,7 @@ from gymnasium import error, spaces
 
 from session.errors import ConfigError, MissingExtra
 from session.program import install_line
-from surreal_like.env.base import Env
+from surreal_like.env.environment import Env
 from surreal_like.env.gym_adapter import GymAdapter, find_gym_spec
 from surreal_like.env.spaces import specs_from_spaces
 from surreal_like.errors import DataError, SpecError

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from surreal_like.data.masks import check_mask, feature_spec, has_mask
-from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched import BatchedVector
 from surreal_like.env.check import check_env
+from surreal_like.env.environment import Env, VectorEnv
 from surreal_like.env.gym_adapter import GymAdapter
-from surreal_like.env.joint import as_joint
-from surreal_like.env.joint_vector import JointStep, JointVector, Part
+from surreal_like.env.multi_agent import as_joint
+from surreal_like.env.multi_agent_vector import JointStep, JointVector, PolicyAgents
 from surreal_like.env.registry import make_joint_env
 from surreal_like.env.vector import as_vector, make_vector_env
 from surreal_like.errors import DataError, SpecError
@@ -169,7 +169,9 @@ def game(*, informs: bool) -> JointVector:
     envs = [as_joint(MaskedGame(informs=informs)) for _ in range(2)]
     specs = envs[0].specs_of("a")
     assert specs == envs[0].specs_of("b")
-    return JointVector(envs, [0, 1], {"p": Part(specs, ["a", "b"])}, deal=lambda: lambda _: "p")
+    return JointVector(
+        envs, [0, 1], {"p": PolicyAgents(specs, ["a", "b"])}, assign=lambda: lambda _: "p"
+    )
 
 
 def choose(step: JointStep) -> dict[str, Any]:
@@ -208,9 +210,9 @@ def test_an_agent_that_takes_a_masked_action_is_named() -> None:
 def test_an_agent_without_a_legal_action_is_named(informs: bool) -> None:
     env = MaskedGame(informs=informs)
     joint = as_joint(env)
-    parts = {"p": Part(joint.specs_of("a"), ["a", "b"])}
+    parts = {"p": PolicyAgents(joint.specs_of("a"), ["a", "b"])}
     env.games["b"].ends_at_once = True
-    vector = JointVector([joint], [0], parts, deal=lambda: lambda _: "p")
+    vector = JointVector([joint], [0], parts, assign=lambda: lambda _: "p")
     with pytest.raises(
         DataError, match=r"^obs/action_mask: .* of agent b after 0 steps leaves no legal action"
     ):
@@ -220,8 +222,8 @@ def test_an_agent_without_a_legal_action_is_named(informs: bool) -> None:
 def test_an_info_that_lacks_its_mask_is_refused() -> None:
     env = MaskedGame(informs=True)
     joint = as_joint(env)
-    parts = {"p": Part(joint.specs_of("a"), ["a", "b"])}
+    parts = {"p": PolicyAgents(joint.specs_of("a"), ["a", "b"])}
     env.forgets = True
-    vector = JointVector([joint], [0], parts, deal=lambda: lambda _: "p")
+    vector = JointVector([joint], [0], parts, assign=lambda: lambda _: "p")
     with pytest.raises(DataError, match=r"^info has no action_mask.* of agent a after 0 steps"):
         vector.reset()

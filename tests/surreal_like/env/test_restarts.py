@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from session.errors import ConfigError, describe
-from surreal_like.env.joint import AecJointEnv, ParallelJointEnv
+from surreal_like.env.multi_agent import AecJointEnv, ParallelJointEnv
 from surreal_like.env.restarts import Restarts
 from surreal_like.env.vector import SyncVector, make_vector_env
 from tests.surreal_like.env import task_samples
 from tests.surreal_like.env.joint_samples import InTurns, Script
-from tests.surreal_like.env.test_joint_vector import act, listed, vector_of
+from tests.surreal_like.env.test_multi_agent_vector import act, listed, vector_of
 
 WANTED = {"on_error": "restart", "max_env_restarts": 1}
 NAME = "tests.surreal_like.env.task_samples:Crashing"

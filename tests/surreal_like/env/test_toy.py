@@ -7,7 +7,7 @@ import pytest
 
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.env.base import Env
+from surreal_like.env.environment import Env
 from surreal_like.env.toy import TOYS, Bandit, BitFlip, Chain, Clock, Grid, Recall, Target
 from tests.contracts.env import EnvContract
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from session.errors import ConfigError
-from surreal_like.env.base import Env, VectorEnv
 from surreal_like.env.batched import BatchedVector
+from surreal_like.env.environment import Env, VectorEnv
 from surreal_like.env.gym_adapter import GymAdapter
 from surreal_like.env.vector import SyncVector, as_vector, make_vector_env, stream_seeds
 from surreal_like.errors import DataError, SpecError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surreal_like.env.base import VectorEnv
+from surreal_like.env.environment import VectorEnv
 from surreal_like.env.whole_vector import WholeVector
 
 NO = np.zeros(2, np.bool_)

@@ -7,7 +7,7 @@ import pytest
 from session import nest
 from session.errors import ConfigError
 from surreal_like.data.timestep import discounts
-from surreal_like.env.base import Wrapper
+from surreal_like.env.environment import Wrapper
 from surreal_like.env.image_wrappers import Grayscale, Transpose
 from surreal_like.env.registry import make_env
 from surreal_like.env.toy import Bandit, Chain, Clock, Target

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from surreal_like.env.base import Env, Step
+from surreal_like.env.environment import Env, Step
 from tests.surreal_like.env.joint_samples import InTurns, Script, TwoLives
 
 

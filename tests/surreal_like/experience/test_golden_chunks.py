@@ -16,9 +16,9 @@ import zmq
 from session.wire.codec import encode
 from surreal_like.addons.scripts.wrapper import ExpSenderWrapper
 from surreal_like.env.vector import SyncVector
-from surreal_like.experience import sender
+from surreal_like.experience import chunk_sender
+from surreal_like.experience.chunk_sender import acting_of
 from surreal_like.experience.send_window import Kept, SenderWindow
-from surreal_like.experience.sender import acting_of
 from tests.surreal_like.agent.rig import Count, Rig, make_rig
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "chunks.json"
@@ -157,8 +157,8 @@ def digest(case: Case, monkeypatch: pytest.MonkeyPatch) -> str:
 
     frames = hashlib.sha256()
     monkeypatch.setattr(SenderWindow, "keep", note)
-    monkeypatch.setattr(sender, "boot_number", lambda: 1.0)
-    monkeypatch.setattr(sender, "TRACE_EVERY", 2)
+    monkeypatch.setattr(chunk_sender, "boot_number", lambda: 1.0)
+    monkeypatch.setattr(chunk_sender, "TRACE_EVERY", 2)
     with make_rig(env=case.env, sender=dict(case.sender)) as rig:
         rig.config.learner_config.update(case.learner)
         life = Life(rig, case)

@@ -17,7 +17,7 @@ import pytest
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.folder import UNPACKED, RunFolder
-from surreal_like.experiment.code import archive_code, file_hash, restart_archived
+from surreal_like.experiment.user_code import archive_code, file_hash, restart_archived
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = [

@@ -15,14 +15,14 @@ from session.config.defaults import BASE_SESSION_CONFIG
 from session.process.clock import WallClock
 from session.process.context import Context
 from session.wire import AddressBook, Identity, Wire
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.data.batch import Batch
 from surreal_like.data.group import within
 from surreal_like.dataflow import NOT_READY
-from surreal_like.learner.base import Learner
-from surreal_like.learner.group import ENDPOINT, Leader, digest_of
+from surreal_like.learner.group_leader import ENDPOINT, Leader, digest_of
+from surreal_like.learner.group_member import Member
 from surreal_like.learner.joint import for_policies
-from surreal_like.learner.member import Member
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Content
 from tests.polling import until
 

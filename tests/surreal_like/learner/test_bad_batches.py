@@ -19,10 +19,10 @@ from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.coordinator.service import LearnerService
 from surreal_like.data.batch import Sampled
 from surreal_like.errors import DataError
+from surreal_like.learner.bad_updates import NotFinite, Quarantine
 from surreal_like.learner.metrics import check_metrics
-from surreal_like.learner.quarantine import NotFinite, Quarantine
-from surreal_like.replay.client import Refusals
-from surreal_like.replay.server import ReplayService
+from surreal_like.replay.batch_requests import Refusals
+from surreal_like.replay.batch_server import ReplayService
 from tests.api.stage import Stage, experiment
 
 HERE = "tests/surreal_like/learner/test_bad_batches.py"
@@ -74,8 +74,8 @@ class Vague(TupleReplay):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refusals are borne for a shorter time."""
-    monkeypatch.setattr("surreal_like.replay.client._SECONDS", 0.3)
-    monkeypatch.setattr("surreal_like.replay.client._MOST", 3)
+    monkeypatch.setattr("surreal_like.replay.batch_requests._SECONDS", 0.3)
+    monkeypatch.setattr("surreal_like.replay.batch_requests._MOST", 3)
 
 
 @pytest.fixture

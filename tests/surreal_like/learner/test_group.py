@@ -22,10 +22,10 @@ from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.group import Group, group
 from surreal_like.dataflow import NOT_READY, Flow, Loss, concurrently
 from surreal_like.dataflow.items import axis_in, axis_of, columns_of
-from surreal_like.learner.base import Learner
-from surreal_like.learner.group import GroupLost, RankEnded
+from surreal_like.learner.group_leader import GroupLost, RankEnded
+from surreal_like.learner.group_member import Member
 from surreal_like.learner.joint import share_plan
-from surreal_like.learner.member import Member
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.operators import train_one_step
 from surreal_like.learner.sources import experience
 from surreal_like.network.distribution import Gaussian

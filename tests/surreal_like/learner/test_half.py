@@ -15,7 +15,7 @@ from torch import nn
 from session.process.clock import CountedClock
 from session.wire import AddressBook, Identity, Wire
 from surreal_like.data.parameters import Parameters
-from surreal_like.learner.link import Publisher
+from surreal_like.learner.publisher import Publisher
 from surreal_like.network.flat import load_flat, manifest_of, named_tensors, read_flat, weights_of
 from surreal_like.transform.normalizer import Normalizer
 

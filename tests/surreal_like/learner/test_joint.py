@@ -27,8 +27,8 @@ from surreal_like.dataflow import (
     update_target,
 )
 from surreal_like.dataflow.items import columns_of
-from surreal_like.learner.base import Learner
 from surreal_like.learner.joint import rehearse, share_plan
+from surreal_like.learner.learner import Learner
 from tests.surreal_like.algorithm import test_dqn, unrolls
 from tests.surreal_like.learner.ranks import feed
 

@@ -21,7 +21,7 @@ from surreal_like.algorithm.td3 import TD3
 from surreal_like.data.batch import Batch
 from surreal_like.errors import SpecError
 from surreal_like.experiment.checkpoints import start_with
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Content, Saver
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.network.flat import named_tensors

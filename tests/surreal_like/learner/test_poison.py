@@ -14,7 +14,7 @@ from session.config.sections import sections_of
 from surreal_like.algorithm.dqn import DQNLearner
 from surreal_like.coordinator.service import LearnerService
 from surreal_like.data.batch import Sampled
-from surreal_like.learner.quarantine import (
+from surreal_like.learner.bad_updates import (
     BAD_LIMIT,
     BadUpdates,
     NotFinite,

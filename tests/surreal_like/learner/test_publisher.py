@@ -12,10 +12,10 @@ import zmq
 
 from session.process.clock import CountedClock
 from session.wire import AddressBook, Identity, Wire
-from session.wire.shared import poll
-from session.wire.sockets import SubscriberSocket
+from session.wire.one_way_sockets import SubscriberSocket
+from session.wire.socket_state import poll
 from surreal_like.data.parameters import Parameters, make_manifest
-from surreal_like.learner.link import Publisher
+from surreal_like.learner.publisher import Publisher
 
 ENDPOINT = "learner.parameters"
 MANIFEST = make_manifest([("w", "float32", (3,))])

@@ -17,7 +17,7 @@ from session.errors import CheckpointError
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from surreal_like.data.batch import Batch
-from surreal_like.learner.base import Learner
+from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Saver
 from surreal_like.learner.updates import choose_device
 from surreal_like.network.files import load_parameters

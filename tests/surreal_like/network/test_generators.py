@@ -35,8 +35,8 @@ from surreal_like.dataflow import (
 from surreal_like.dataflow.items import copy_item
 from surreal_like.learner.saver import OPTIMIZER, Content, write_content
 from surreal_like.network.generators import Generator, generators_of, restore_states, states_of
-from surreal_like.replay.base import Replay
 from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
+from surreal_like.replay.replay import Replay
 from tests.add_ons import load_replays
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.configs import configs

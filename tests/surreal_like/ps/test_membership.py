@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from surreal_like.ps.server import Membership, Refused
+from surreal_like.ps.parameter_server import Membership, Refused
 
 OURS = {"protocol": 1, "fingerprint": "f" * 64, "spec_hash": "abc"}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surreal_like.data.parameters import Parameters
-from surreal_like.ps.server import ParameterStore
+from surreal_like.ps.parameter_server import ParameterStore
 
 
 def parameters(incarnation: int, version: int, policy: str = "default") -> Parameters:

@@ -19,12 +19,12 @@ from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.process.service import Frame
 from session.wire import AddressBook, Identity, Wire
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experience.sender import ExpSender
-from surreal_like.replay.base import load_replay_class
-from surreal_like.replay.client import ReplayClient
-from surreal_like.replay.server import ReplayService
+from surreal_like.experience.chunk_sender import ExpSender
+from surreal_like.replay.batch_requests import ReplayClient
+from surreal_like.replay.batch_server import ReplayService
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.shared_memory import Slab
 from tests.polling import until
 

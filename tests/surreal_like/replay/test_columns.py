@@ -11,9 +11,9 @@ import pytest
 from surreal_like.data.columns import manifest_of, parse_columns, plain_columns
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import GRADIENT, Chunk
-from surreal_like.replay.base import Replay
 from surreal_like.replay.chunk_validator import ChunkValidator
 from surreal_like.replay.kinds import FIFOReplay, PrioritizedReplay, UniformReplay
+from surreal_like.replay.replay import Replay
 from surreal_like.replay.tuple_replay import TupleReplay
 from tests.add_ons import load_replays
 from tests.surreal_like.replay.configs import configs

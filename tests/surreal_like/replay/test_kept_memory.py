@@ -19,8 +19,8 @@ from session.addons import add_ons
 from session.errors import UsageError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.acks import AckTracker
-from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.kept_memory import KeptMemory
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.storage import Rows
 from surreal_like.replay.table import Table
 from tests.surreal_like.replay.chunks import chunk_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from session.folder import RunFolder
-from surreal_like.replay import kept_memory, snapshot
+from surreal_like.replay import kept_memory, recovery
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
 
 Make = Callable[..., Cluster]
@@ -127,7 +127,7 @@ def test_large_observations_are_kept_where_that_is_as_fast(
     huge_pages.write_text(found)
     monkeypatch.setattr(kept_memory, "_HUGE_PAGES", huge_pages)
     for size, not_kept in ((4096, slower), (4095, False)):
-        monkeypatch.setattr(snapshot, "_largest_observation", lambda env, size=size: size)
+        monkeypatch.setattr(recovery, "_largest_observation", lambda env, size=size: size)
         events.clear()
         cluster = make("auto")
         cluster.send(0, 1)
@@ -142,7 +142,7 @@ def test_memory_that_cannot_be_had_is_said_and_the_run_goes_on(
     def refuse(path: str, about: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", path)
 
-    monkeypatch.setattr(snapshot, "KeptMemory", refuse)
+    monkeypatch.setattr(recovery, "KeptMemory", refuse)
     cluster = make()
     cluster.send(0, 2)
     cluster.until(cluster.acked)
@@ -152,9 +152,9 @@ def test_memory_that_cannot_be_had_is_said_and_the_run_goes_on(
 
 def test_the_size_of_observations_is_that_of_the_largest_part() -> None:
     env = config(1).env_config
-    assert snapshot._largest_observation(env) == 0
+    assert recovery._largest_observation(env) == 0
     env.obs_spec = {
         "image": {"type": "uint8", "dim": [1, 84, 84]},
         "speed": {"type": "float32", "dim": [3]},
     }
-    assert snapshot._largest_observation(env) == 84 * 84
+    assert recovery._largest_observation(env) == 84 * 84

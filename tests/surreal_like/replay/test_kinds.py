@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.base import Replay
 from surreal_like.replay.kinds import (
     FIFOReplay,
     PrioritizedReplay,
     UniformReplay,
 )
+from surreal_like.replay.replay import Replay
 from surreal_like.replay.select.age import AgeRule, AgeSelector
 from surreal_like.replay.select.fifo import FIFOSelector
 from surreal_like.replay.select.priority import PrioritySelector

@@ -18,9 +18,9 @@ from session.folder import RunFolder
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import kinds
 from surreal_like.replay.acks import AckTracker
-from surreal_like.replay.base import load_replay_class
 from surreal_like.replay.kept_memory import KeptMemory
 from surreal_like.replay.receiver import ExperienceReceiver
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.storage import FENCED, NO_SENDER, SENDER
 from surreal_like.replay.table import Table
 from tests.surreal_like.replay.chunks import Sender, chunk_of, counting

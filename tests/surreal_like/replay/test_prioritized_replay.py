@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from session.errors import ConfigError
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.client import WeightedRoundRobin
+from surreal_like.replay.batch_requests import WeightedRoundRobin
 from surreal_like.replay.kinds import PrioritizedReplay
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of

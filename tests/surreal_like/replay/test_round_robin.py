@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.replay.client import WeightedRoundRobin
+from surreal_like.replay.batch_requests import WeightedRoundRobin
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=5).filter(any), st.integers(1, 3))

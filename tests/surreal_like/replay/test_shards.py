@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session.wire.shared import poll
+from session.wire.socket_state import poll
 from surreal_like.experience import send_window
 from surreal_like.replay import shared_memory
 from tests.surreal_like.replay.cluster import BATCH, Cluster, config
@@ -207,7 +207,7 @@ def copied(cluster: Cluster) -> dict[str, Any]:
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """All batches go through shared memory, though they are small."""
     monkeypatch.setattr(shared_memory, "LEAST_BYTES", 1)
-    monkeypatch.setattr("surreal_like.replay.shard.ANSWER_BYTES", 1)
+    monkeypatch.setattr("surreal_like.replay.shard_connection.ANSWER_BYTES", 1)
 
 
 @pytest.mark.usefixtures("small_is_large")

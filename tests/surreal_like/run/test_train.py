@@ -26,7 +26,6 @@ from session.launchers.instruction import Event
 from surreal_like import train
 from surreal_like.addons.gradients.a3c import A3C
 from surreal_like.experience.chunk import GRADIENT
-from surreal_like.experiment.code import edited_files, keep_code, keep_package_list
 from surreal_like.experiment.machine import (
     check_memory,
     check_ports,
@@ -34,7 +33,8 @@ from surreal_like.experiment.machine import (
     replay_need,
 )
 from surreal_like.experiment.resolve import read_experiment, resolve
-from surreal_like.learner.link import Publisher
+from surreal_like.experiment.user_code import edited_files, keep_code, keep_package_list
+from surreal_like.learner.publisher import Publisher
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver
 from surreal_like.run.resume import changes, check_same, reached
@@ -179,7 +179,7 @@ def test_exit_codes(result: dict[str, Any], code: int) -> None:
         (["a.b=1"], ["a.b=1"]),
         ((), []),
         ("a.b=1", ["a.b=1"]),
-        ({"a.b": Publisher}, ["a.b=surreal_like.learner.link:Publisher"]),
+        ({"a.b": Publisher}, ["a.b=surreal_like.learner.publisher:Publisher"]),
         ({"a": {"b": [A3C]}}, ["a={b: ['surreal_like.addons.gradients.a3c:A3C']}"]),
     ],
 )

@@ -23,13 +23,13 @@ from session.launchers.launcher import free_ports
 from session.process.context import Context
 from session.process.service import Service
 from session.wire import AddressBook, Identity, Message, Wire
+from session.wire.one_way_sockets import PushSocket
 from session.wire.requests import DealerSocket
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow, write_keys
-from session.wire.socket import Socket
-from session.wire.sockets import PushSocket
-from surreal_like.addons.join.server import TUNE_ENDPOINT
-from surreal_like.addons.tuning.workers import WORKERS
+from session.wire.socket_base import Socket
+from surreal_like.addons.join.admission_server import TUNE_ENDPOINT
+from surreal_like.addons.tuning.worker_connections import WORKERS
 from tests.api.stage import Stage
 from tests.runs.test_wrong_messages import ACCOUNT, RARE, WRONG, changed, paths
 

@@ -19,8 +19,8 @@ from session.launchers.handle import RunHandle
 from session.wire import AddressBook, Identity, Message, Wire
 from session.wire.requests import DealerSocket
 from session.wire.security import Security
-from session.wire.shared import poll
-from surreal_like.addons.join.client import Admission, Invitation, request_admission
+from session.wire.socket_state import poll
+from surreal_like.addons.join.admission_client import Admission, Invitation, request_admission
 from surreal_like.addons.join.tokens import make_token
 from tests.polling import until
 from tests.runs.command import CARTPOLE, read_lines

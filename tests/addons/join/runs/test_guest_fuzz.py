@@ -63,7 +63,7 @@ def examples(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[tuple[str, str], Message]:
     """What the parts of a calm run send to each other."""
-    monkeypatch.setattr("surreal_like.experience.sender.TRACE_EVERY", 1)
+    monkeypatch.setattr("surreal_like.experience.chunk_sender.TRACE_EVERY", 1)
     found = keep_examples(monkeypatch)
     with closing(start(config, tmp_path / "calm")) as stage:
         stage.start("agent-0")

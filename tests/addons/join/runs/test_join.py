@@ -346,7 +346,7 @@ def test_what_is_missing_on_the_joining_machine_is_named(
     without = [
         sys.executable,
         "-c",
-        "import sys; import surreal_like.addons.join.client as k; written = k._write\n"
+        "import sys; import surreal_like.addons.join.admission_client as k; written = k._write\n"
         "def wrote(fields, *more):\n"
         "    fields['config']['env_config']['env_name'] = 'gym:ALE/NoSuchGame-v5'\n"
         "    return written(fields, *more)\n"
