@@ -1,4 +1,4 @@
-"""Names of other libraries, and what does the same here: for the error of a failed import."""
+"""Names of other libraries, and what does the same here: for the errors that they cause."""
 
 from __future__ import annotations
 
@@ -35,5 +35,29 @@ NAMES_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "ReplayBuffer": "UniformReplay and learner_config.replay",
         "VectorReplayBuffer": "UniformReplay",
         "make_env": "check_env and docs/your_own_environment.md",
+    }
+)
+
+# Keywords of stable-baselines3 -> the setting here, or the argument of `train`.
+KEYWORDS_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "batch_size": "learner_config.replay.batch_size",
+        "buffer_size": "learner_config.replay.capacity",
+        "clip_range": "learner_config.algo.clip",
+        "device": "learner_config.device",
+        "ent_coef": "learner_config.algo.entropy",
+        "exploration_final_eps": "learner_config.algo.epsilon.end",
+        "exploration_fraction": "learner_config.algo.epsilon.steps",
+        "gradient_steps": "learner_config.replay.samples_per_insert",
+        "learning_starts": "learner_config.replay.min_size",
+        "n_epochs": "learner_config.algo.num_sgd_iter",
+        "n_steps": "session_config.sender.flush_iteration",
+        "policy": "learner_config.model",
+        "policy_kwargs": "learner_config.model",
+        "target_update_interval": "learner_config.algo.target.period",
+        "tensorboard_log": "folder",
+        "train_freq": "learner_config.replay.samples_per_insert",
+        "verbose": "watch",
+        "vf_coef": "learner_config.algo.value_weight",
     }
 )

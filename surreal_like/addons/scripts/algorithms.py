@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import cleandoc
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from session.addons.copies.run_files import open_files
@@ -21,35 +20,13 @@ from surreal_like.addons.scripts.policy import Policy, load_policy, make_policy
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms, name_of
 from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.elsewhere import KEYWORDS_ELSEWHERE
 from surreal_like.experiment.checkpoints import default_checkpoint
 from surreal_like.experiment.find import find_run
 from surreal_like.run.train import train
 
 # Keywords that are arguments of `train`.
 ARGUMENTS = ("folder", "seed", "agents", "evals", "launcher", "start_from", "parts", "watch")
-# Keywords of stable-baselines3 -> the setting or the argument here.
-ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "batch_size": "learner_config.replay.batch_size",
-        "buffer_size": "learner_config.replay.capacity",
-        "clip_range": "learner_config.algo.clip",
-        "device": "learner_config.device",
-        "ent_coef": "learner_config.algo.entropy",
-        "exploration_final_eps": "learner_config.algo.epsilon.end",
-        "exploration_fraction": "learner_config.algo.epsilon.steps",
-        "gradient_steps": "learner_config.replay.samples_per_insert",
-        "learning_starts": "learner_config.replay.min_size",
-        "n_epochs": "learner_config.algo.num_sgd_iter",
-        "n_steps": "session_config.sender.flush_iteration",
-        "policy": "learner_config.model",
-        "policy_kwargs": "learner_config.model",
-        "target_update_interval": "learner_config.algo.target.period",
-        "tensorboard_log": "folder",
-        "train_freq": "learner_config.replay.samples_per_insert",
-        "verbose": "watch",
-        "vf_coef": "learner_config.algo.value_weight",
-    }
-)
 
 
 class Trainable(Algorithm):
@@ -203,7 +180,7 @@ def _is_bare(env: str) -> bool:
 
 def _remedy(key: str, algo: Mapping[str, Any]) -> str:
     """Returns the setting to write in place of an unknown keyword."""
-    known = ELSEWHERE.get(key)
+    known = KEYWORDS_ELSEWHERE.get(key)
     if known in ARGUMENTS:
         return f"it is {known} here"
     if known is not None:

@@ -16,9 +16,10 @@ from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from surreal_like import DQN, PPO, evaluate, evaluate_policy, load_policy, make_policy, train
 from surreal_like.addons.scripts import algorithms
-from surreal_like.addons.scripts.algorithms import ARGUMENTS, ELSEWHERE, Trainable
+from surreal_like.addons.scripts.algorithms import ARGUMENTS, Trainable
 from surreal_like.algorithm.catalog import describe_algorithms, name_of
 from surreal_like.algorithm.registry import find_algorithm
+from surreal_like.elsewhere import KEYWORDS_ELSEWHERE
 from surreal_like.experiment.resolve import defaults
 from surreal_like.run.train import Run
 from tests.addons.scripts.test_trainer import OVERRIDES, digest
@@ -161,7 +162,7 @@ def test_each_name_of_another_library_names_something_here() -> None:
     known = {path for name in ("ppo", "dqn") for path in paths(defaults(name))} | {
         *paths(BASE_CONFIG)
     }
-    assert {each for each in ELSEWHERE.values() if each not in ARGUMENTS} <= known
+    assert {each for each in KEYWORDS_ELSEWHERE.values() if each not in ARGUMENTS} <= known
     assert {*ARGUMENTS} <= {*inspect.signature(train).parameters}
 
 
