@@ -53,11 +53,11 @@ KEYWORDS_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "n_epochs": "learner_config.algo.num_sgd_iter",
         "n_steps": "session_config.sender.flush_iteration",
         "policy": "learner_config.model",
-        "policy_kwargs": "learner_config.model",
+        "policy_kwargs": "learner_config.model.hidden_sizes",
         "target_update_interval": "learner_config.algo.target.period",
         "tensorboard_log": "folder",
         "train_freq": "learner_config.replay.samples_per_insert",
-        "verbose": "watch",
+        "verbose": "watch, an object that is told what happens (docs/callbacks.md),",
         "vf_coef": "learner_config.algo.value_weight",
     }
 )

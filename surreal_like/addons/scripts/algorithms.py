@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 from session.addons.copies.run_files import open_files
 from session.config.defaults import BASE_LEARNER_CONFIG
-from session.config.named_code import Overrides, as_overrides
+from session.config.named_code import Overrides, as_overrides, place_of
 from session.errors import RunError, UsageError, did_you_mean
 from session.folder import RunFolder
 from surreal_like.addons.scripts.policy import Policy, load_policy, make_policy
@@ -44,7 +44,8 @@ class Trainable(Algorithm):
         folder: the run folder; None before the first :meth:`learn`.
 
     Raises:
-        UsageError: a keyword is unknown; the message has the name of the setting here.
+        UsageError: a keyword is unknown; the message has the name of the setting here. Or other
+            processes cannot import the environment, such as an object in place of its class.
     """
 
     # Name of the algorithm in configs; a class that is derived from it has a place of its own.
@@ -67,6 +68,8 @@ class Trainable(Algorithm):
         for key in settings:
             if key not in algo and key not in ARGUMENTS:
                 raise UsageError(f"{name} has no setting {key!r}; {_remedy(key, algo)}")
+        if not isinstance(env, str):
+            place_of(env, "env")
         self.folder: Path | None = None
         self._env = f"gym:{env}" if isinstance(env, str) and _is_bare(env) else env
         self._options = {key: each for key, each in settings.items() if key in ARGUMENTS}
@@ -181,7 +184,7 @@ def _is_bare(env: str) -> bool:
 def _remedy(key: str, algo: Mapping[str, Any]) -> str:
     """Returns the setting to write in place of an unknown keyword."""
     known = KEYWORDS_ELSEWHERE.get(key)
-    if known in ARGUMENTS:
+    if known is not None and known.partition(",")[0] in ARGUMENTS:
         return f"it is {known} here"
     if known is not None:
         return f"it is {known} here: overrides={{'{known}': ...}}"
