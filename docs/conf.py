@@ -1,5 +1,6 @@
 """Settings of the documentation site, which `make docs` writes to `site/`."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -34,11 +35,34 @@ maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 
 
+# Pages that include a file from outside of docs/. Links to the file work on a git host; on the site
+# they lead to the page.
+DOCS = ROOT / "docs"
+INCLUDED = {
+    "../README.md": "start.md",
+    "../CONTRIBUTING.md": "contributing.md",
+    "../SECURITY.md": "security.md",
+    "../benchmarks/README.md": "measurements.md",
+    "../examples/README.md": "examples.md",
+}
+_LINK = re.compile(r"\]\((?!\w+:|#|<)([^)#]+)(#[^)]*)?\)")
+
+
 def setup(app: Any) -> None:
-    """Let README's links to files outside of docs/ work in the page that includes it."""
-    app.connect("include-read", _move_links)
+    """Lets links into and out of the files that pages include work on the site."""
+    app.connect(
+        "include-read", lambda app, path, page, text: _move_links((DOCS / path).resolve(), text)
+    )
+    app.connect("source-read", lambda app, page, text: _move_links(DOCS / page, text))
 
 
-def _move_links(app: Any, path: Path, page: str, text: list[str]) -> None:
-    if path.name == "README.md":
-        text[0] = re.sub(r"\]\((?!\w+:|#|docs/)", "](../", text[0])
+def _move_links(path: Path, text: list[str]) -> None:
+    """Makes the links of a file relative to docs/; other files than pages are downloads."""
+
+    def moved(link: re.Match[str]) -> str:
+        target = os.path.relpath(path.parent / link[1], DOCS)
+        target = INCLUDED.get(target, target)
+        outside = target.startswith("..") and target.endswith(".md")
+        return f"](<path:{target}>)" if outside else f"]({target}{link[2] or ''})"
+
+    text[0] = _LINK.sub(moved, text[0])
