@@ -209,8 +209,8 @@ class Setting:
 
 def _row(*cells: str) -> str:
     """A line of a table, with texts that are shown as they stand."""
-    line = " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
-    return f"| {line} |"
+    line = "|".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+    return f"|{line}|"
 
 
 def configuration() -> str:
@@ -229,7 +229,9 @@ def configuration() -> str:
         known = {each.path: each for each in (*base, *also)}
         new = [each for each in settings if each.is_new(known.get(each.path))]
         other = [each for each in settings if each not in new]
-        changed = [each for each in other if each.shown != known[each.path].shown]
+        changed = [
+            each for each in other if not each.is_section and each.shown != known[each.path].shown
+        ]
         lines.append(f"\n## Algorithm `{name}`\n\n{inspect.getdoc(find_algorithm(name))}")
         lines += _table(each.row() for each in new)
         lines += _table(_row(f"`{each.path}`", each.shown) for each in changed)
