@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import torch
 
 from session.addons.gateway.protocols import Encoding
 from tests.addons.gateway.rig import Client, Stage, make_stage
+from tests.docs.test_metrics import listed
 
 UNROLLS = {"replay": {"type": "FIFOReplay"}}
 
@@ -457,9 +456,8 @@ def test_the_last_account_is_that_of_after_the_last_acks(stage: Stage) -> None:
 
 
 def test_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
-    text = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
-    section = text.partition("### What a gateway counts")[2].partition("\n### ")[0]
-    documented = set(re.findall(r"^\| `gateway/(\w+)`", section, re.MULTILINE))
+    tags = {tag for _, tag in listed("### What a gateway counts")}
+    documented = {tag.removeprefix("gateway/") for tag in tags if "<" not in tag}
     client = stage.client()
     client.request("reset")
     for _ in range(5):
