@@ -82,11 +82,8 @@ _WORDS = {
 HEAD = """\
 # Configuration
 
-Every setting, its default, and what it may be. This page is made by `python docs/generate.py`
-from the keys of the default configs (`session/config/defaults.py`, `default_config()` of each
-algorithm and its `session_config`).
-
-An experiment file holds what differs from this, under the same four keys:
+Every setting, its default, and what it may be, written by `python docs/generate.py`. An
+experiment file holds what differs from this, under the same four keys:
 
 <!-- file: experiment.yaml -->
 ```yaml
@@ -122,7 +119,8 @@ setting that was given without effect is marked.
 A value must be of the kind of its default. A setting that is *required* has none. `None` is
 `null` in YAML, and may always be written there; `{}` takes a mapping with any keys. An integer is
 taken for a number, and `1e6` for an integer; a number in place of a schedule is a constant one, a
-text in place of a list of texts a list of one. Unknown keys and wrong values are refused, with the
+text in place of a list of texts a list of one. A function or a class is `file.py:name` or
+`package.module:name`. Unknown keys and wrong values are refused, with the
 nearest key or with what is expected. In default configs of your own a required value is a
 placeholder: `_int_`, `_float_`, `_num_` (either), `_bool_`, `_str_`, `_list_`, `[_int_]`, `_dict_`,
 `_enum[a, b]_`, `_singleton_` (no list, no mapping), `_object_` (anything). To give such a word as
@@ -135,7 +133,7 @@ fingerprint, and a run is resumed only with the same. `session_config` may chang
 
 ## Schedules
 
-A setting that takes a *schedule* has these keys, as in `learner_config.algo.learning_rate.kind`:"""
+A *schedule* has these keys, as in `learner_config.algo.learning_rate.kind`:"""
 
 SEVERAL = """
 ## Several algorithms
@@ -209,8 +207,8 @@ class Setting:
 
 def _row(*cells: str) -> str:
     """A line of a table, with texts that are shown as they stand."""
-    line = " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
-    return f"| {line} |"
+    line = "|".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+    return f"|{line}|"
 
 
 def configuration() -> str:
@@ -229,7 +227,9 @@ def configuration() -> str:
         known = {each.path: each for each in (*base, *also)}
         new = [each for each in settings if each.is_new(known.get(each.path))]
         other = [each for each in settings if each not in new]
-        changed = [each for each in other if each.shown != known[each.path].shown]
+        changed = [
+            each for each in other if not each.is_section and each.shown != known[each.path].shown
+        ]
         lines.append(f"\n## Algorithm `{name}`\n\n{inspect.getdoc(find_algorithm(name))}")
         lines += _table(each.row() for each in new)
         lines += _table(_row(f"`{each.path}`", each.shown) for each in changed)

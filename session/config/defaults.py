@@ -57,8 +57,8 @@ BASE_ENV_CONFIG = _with_add_ons(
         "num_envs": Key(8, "Environments in one agent.", unit="streams", within=FROM_1),
         "vector": Key(
             "native",
-            "Execution of an agent's environments: native (their own vector code), sync (one "
-            "after the other), or by an add-on, such as process (worker processes).",
+            "native: the environments' own vector code; sync: one after the other; process: in "
+            "worker processes.",
             one_of=("native", "sync", *collect("vectors")),
         ),
         "obs_keys": Key([], "Keys of a dict observation that are used; empty: all."),
@@ -103,15 +103,13 @@ BASE_ENV_CONFIG = _with_add_ons(
         ),
         "multi_agent_api": Key(
             "auto",
-            "Interface of an environment of several agents: parallel, aec, or auto: parallel "
-            "where it has both.",
+            "Interface of an environment of several agents; auto: parallel where it has both.",
             one_of=("auto", "parallel", "aec"),
         ),
         "policy_mapping": Key(
             {},
-            "Agent, or pattern such as player_*, and the policy that plays it; the first that "
-            "fits counts. A list of policies is assigned to the agents anew in each episode; "
-            "module:function chooses.",
+            "Agent, or pattern such as player_*, and the policy that plays it, a list of policies "
+            "to assign, or module:function; the first that fits counts.",
             idle=_ONE_POLICY,
         ),
         "eval_policy_mapping": Key(
@@ -119,36 +117,34 @@ BASE_ENV_CONFIG = _with_add_ons(
         ),
         "seats": Key(
             "shuffled",
-            "Order in which a list of policies is assigned: shuffled in each episode, or fixed.",
+            "Order in which a list of policies is assigned to the agents in each episode.",
             one_of=("shuffled", "fixed"),
             idle=_ONE_POLICY,
         ),
         "observe_state": Key(
             False,
-            "Value functions also see the state of an environment of several agents, as the part "
-            "state of observations; policies act without it.",
+            "Value functions also see the state of an environment of several agents.",
         ),
         "agent_id": Key(
             False,
-            "Observations of several agents have the part agent_id, a one-hot of the agent among "
-            "those of its policy.",
+            "Observations have the part agent_id, a one-hot of the agent among those of its "
+            "policy.",
         ),
         "team_reward": Key(
             "own",
-            "Reward of an agent's row, of several agents: own, or the sum or mean of the rewards "
-            "of all living agents in that step.",
+            "Reward of an agent's row: its own, or the sum or mean of those of all living agents.",
             one_of=("own", "sum", "mean"),
         ),
         "on_error": Key(
             "fail",
-            "An error of reset or step, or the end of a worker process, ends the component (fail), "
-            "or only the episode: the environment, or the worker, is made anew (restart).",
+            "An error of an environment ends the component (fail), or only the episode, and the "
+            "environment is made anew (restart).",
             one_of=("fail", "restart"),
         ),
         "max_env_restarts": Key(
             10,
-            "Restarts in 10 minutes, of all environments and worker processes of one agent or "
-            "evaluator, after which an error ends it.",
+            "Restarts in 10 minutes, of all environments of one component, after which an error "
+            "ends it.",
             unit="restarts",
             within=FROM_0,
             idle=Idle("on_error", ("fail",)),
@@ -169,15 +165,13 @@ BASE_CONFIG = Config(
         ),
         "policies": Key(
             {},
-            "Policies of an environment of several agents, by name: algorithm and learner_config, "
-            "where they differ from those of the run; or the keys of an opponent, such as fixed. "
-            "Empty: one policy for all agents.",
+            "Policies of several agents, by name: algorithm and learner_config, where they differ "
+            "from those of the run; or the keys of an opponent. Empty: one policy for all.",
         ),
         "policies_plan": Key(
             None,
-            "Function that gives the dataflow of training of all policies together, called with "
-            "their learners by policy: my_plan.py:function or package.module:function; null: the "
-            "plans of all, each once in a pull.",
+            "Function that gives the dataflow of training of all policies, called with their "
+            "learners by policy; null: the plan of each in turn.",
             optional="_str_",
             idle=_ONE_POLICY,
         ),

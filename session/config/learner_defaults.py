@@ -10,12 +10,12 @@ from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Idle, Key, sectio
 SCHEDULE_KEYS = {
     "kind": Key(
         "linear",
-        "constant, linear, exponential (equal ratios), or piecewise (linear between points).",
+        "exponential: by equal ratios; piecewise: linear between points.",
         one_of=("constant", "linear", "exponential", "piecewise"),
     ),
     "by": Key(
         "env_steps",
-        "Counter that drives it, over the whole run: env_steps, or iterations (updates).",
+        "Counter of the whole run that drives it; iterations are updates.",
         one_of=("env_steps", "iterations"),
         idle=Idle("kind", ("constant",)),
     ),
@@ -66,14 +66,13 @@ LEARNER_KEYS = {
             "reward_scale": Key(1.0, "Factor for the clipped reward.", within=ABOVE_0),
             "reward_function": Key(
                 None,
-                "Function of the scaled rewards, float32 [M] to float32 [M], each by itself: "
-                "file.py:function or package.module:function; null: none.",
+                "Function of the scaled rewards, float32 [M] to float32 [M], each by itself; null: "
+                "none.",
                 optional="_str_",
             ),
             "normalize_rewards": Key(
                 False,
-                "Divide rewards by the running deviation of the discounted returns of all rows, as "
-                "VecNormalize of stable-baselines3.",
+                "Divide rewards by the running deviation of all discounted returns.",
             ),
             "synchronous": Key(
                 False,
@@ -171,9 +170,8 @@ LEARNER_KEYS = {
                 idle=Idle("type", ("UniformReplay", "FIFOReplay")),
             ),
             "iteration": section(
-                "Training in turns: rows are collected, then learned from, and none come "
-                "meanwhile. For one shard of a replay of rows or sequences, without "
-                "samples_per_insert and min_size.",
+                "Training in turns: rows are collected, then learned from. For one shard of a "
+                "replay of rows or sequences, without samples_per_insert and min_size.",
                 {
                     "unroll_length": Key(
                         0,
@@ -237,8 +235,8 @@ LEARNER_KEYS = {
             "every": Key(1, "Updates between two publications.", unit="updates", within=FROM_1),
             "encoding": Key(
                 "full",
-                "Numbers on the wire: full, or half: float32 weights, not buffers, are rounded to "
-                "float16 for agents and evaluators; the learner and checkpoints keep all of it.",
+                "half: float32 weights are rounded to float16 on their way to agents and "
+                "evaluators.",
                 one_of=("full", "half"),
             ),
         },
@@ -253,8 +251,8 @@ LEARNER_KEYS = {
     ),
     "execution_plan": Key(
         None,
-        "Function that gives the dataflow of training, called with the learner: "
-        "my_plan.py:function or package.module:function; null: the algorithm's own.",
+        "Function that gives the dataflow of training, called with the learner; null: the "
+        "algorithm's own.",
         optional="_str_",
     ),
     "parts": Key(

@@ -46,9 +46,9 @@ SESSION_KEYS = {
             ),
             "fetch_parameter_mode": Key(
                 "episode",
-                "Schedule of parameter fetches: episode, episode:<n>, step or step:<n>; in "
-                "addition once per second, unless the algorithm is synchronous. Default of "
-                "algorithms that learn from unrolls: step:N with N of sender.flush_iteration.",
+                "Parameters are fetched every episode, episode:<n>, step or step:<n>, and once per "
+                "second, unless the algorithm is synchronous. Default of algorithms that learn "
+                "from unrolls: step:N with N of sender.flush_iteration.",
             ),
             "fetch_interval_seconds": Key(
                 0.1,
@@ -70,16 +70,15 @@ SESSION_KEYS = {
             "interval_seconds": Key(1.0, "Pause between two evaluations.", unit="seconds"),
             "final_seconds": Key(
                 60.0,
-                "Time at the end of a run in which the parameters that it ends with are "
-                "evaluated; episodes that are over by then count. 0: they are not evaluated.",
+                "Time at the end of a run in which its last parameters are evaluated; 0: they are "
+                "not.",
                 unit="seconds",
                 within=FROM_0,
             ),
             "mode": Key(
                 ["eval_deterministic"],
-                "Choice of actions: the best ones or sampled ones; a list has one mode per "
-                "evaluator, from eval-0 on, and is repeated; only the first mode decides the stop "
-                "rule, checkpoints/best and result.json.",
+                "Best or sampled actions; a list has one mode per evaluator, from eval-0 on, and "
+                "is repeated; only its first mode decides anything.",
                 one_of=EVALUATION_MODES,
             ),
         },
@@ -89,8 +88,8 @@ SESSION_KEYS = {
         {
             "num": Key(
                 1,
-                "Learners that make each update together, on one machine: each computes the "
-                "gradient of an equal part of every batch, and all use their mean.",
+                "Learners on one machine that compute each update together, from equal parts of "
+                "every batch.",
                 unit="processes",
                 within=FROM_1,
             ),
@@ -119,9 +118,9 @@ SESSION_KEYS = {
             ),
             "keep": Key(
                 "auto",
-                "Rows that outlive a killed process: process: all that it has acked, in memory of "
-                "its launcher, not of queues; none; auto: process, but none for observations of "
-                "4096 bytes and more where the kernel has no huge pages for shared memory.",
+                "process: acked rows, except of queues, outlive a killed process; auto: the same, "
+                "except of observations from 4096 bytes on where the kernel has no huge pages "
+                "for shared memory.",
                 one_of=("auto", "process", "none"),
             ),
             "snapshot": Key(
@@ -130,8 +129,7 @@ SESSION_KEYS = {
             ),
             "snapshot_seconds": Key(
                 0.0,
-                "Time between two snapshots while the run goes on, for the loss of the machine; a "
-                "shard waits while it saves; 0: only at the end.",
+                "Time between two snapshots while the run goes on; 0: only at the end.",
                 unit="seconds",
             ),
         },
@@ -176,14 +174,13 @@ SESSION_KEYS = {
             ),
             "prometheus_port": Key(
                 0,
-                "HTTP port that serves the newest values as Prometheus text, to this machine "
-                "only; on Kubernetes also to the pods of kubernetes.metrics_from; 0: none.",
+                "HTTP port of the newest values as Prometheus text, for this machine; on "
+                "Kubernetes also for kubernetes.metrics_from; 0: none.",
                 within=PORT,
             ),
             "debug_summaries": Key(
                 0,
-                "Number of updates between two histograms of the learner's parameters, "
-                "gradients and batches; 0: no histograms.",
+                "Updates between two histograms of parameters, gradients and batches; 0: none.",
             ),
             "start_tensorboard": Key(False, "Start TensorBoard as a component of the run."),
         },
@@ -253,14 +250,13 @@ SESSION_KEYS = {
             ),
             "eval_returns": Key(
                 {},
-                "Goal of several policies: policy -> mean return of its agents in greedy "
-                "episodes, all in one evaluation, confirmed by a second one; empty: no goal.",
+                "Goal of several policies: policy -> mean return of its agents, all in one "
+                "evaluation, confirmed by a second one; empty: no goal.",
             ),
             "env_steps": Key(
                 None,
-                "Budget of all agents together; None: none. The run makes one update at "
-                "least. Agents go on until they ask for parameters again "
-                "(agent.fetch_interval_seconds); these steps count, too.",
+                "Budget of all agents together; None: none. The run makes one update at least; "
+                "agents step on until they ask for parameters again.",
                 unit="environment steps",
                 within=FROM_1,
                 optional="_num_",
@@ -282,8 +278,8 @@ SESSION_KEYS = {
             "eval_episodes": Key(100, "Length of one evaluation.", unit="episodes", within=FROM_1),
             "metric": Key(
                 None,
-                "Metric that is the goal together with above, such as return/train; None: none. "
-                "Agents of machines that join, also those of Slurm and Ray, do not count.",
+                "Metric that is the goal together with above, such as return/train, without joined "
+                "agents, also those of Slurm and Ray; None: none.",
                 optional="_str_",
             ),
             "above": Key(
@@ -312,14 +308,14 @@ SESSION_KEYS = {
             ),
             "memory_share": Key(
                 0.95,
-                "Used share of the memory of machine or container above which a run saves and ends "
-                "as failed, and a tuning ends trials.",
+                "Used share of the memory of machine or container above which a run saves and "
+                "fails, and a tuning ends trials.",
                 within=SHARE_ABOVE_0,
             ),
             "preamble_cmd": Key(
                 "",
-                "Shell command run before each component in tmux and plan, and once in each "
-                "Slurm job: source venv/bin/activate.",
+                "Shell command before each component in tmux and plan, and once in each Slurm job, "
+                "such as source venv/bin/activate.",
             ),
             "host": Key(
                 None,

@@ -42,8 +42,9 @@ def leaves(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 def rows(text: str) -> dict[str, list[str]]:
     """Return the cells behind each key of a part of the page; those of a section are none."""
-    lines = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    found = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[1:]] for cells in lines}
+    between = re.compile(r"(?<!\\)\|")
+    lines = [between.split(line)[1:-1] for line in text.splitlines() if line.startswith("|`")]
+    found = {cells[0].strip("`"): cells[1:] for cells in lines}
     assert len(found) == len(lines)
     return {key: cells for key, cells in found.items() if cells[0] != "section"}
 
@@ -114,15 +115,15 @@ def row(default: object, text: str, **facts: Any) -> str:
 
 
 def test_unit_kind_and_default_of_a_row() -> None:
-    wanted = "| `a.b` | number, seconds | `1.5` | Duration; 0: never. |"
+    wanted = "|`a.b`|number, seconds|`1.5`|Duration; 0: never.|"
     assert row(1.5, "Duration; 0: never.", unit="seconds") == wanted
-    wanted = "| `a.b` | integer | required | Points [[x, y], ...] of &lt;n>. |"
+    wanted = "|`a.b`|integer|required|Points [[x, y], ...] of &lt;n>.|"
     assert row("_int_", "Points [[x, y], ...] of <n>.") == wanted
-    assert "| `x`, `y` | required |" in row("_enum[x, y]_", "A.")
-    assert "| anything | `None` |" in row(None, "A.")
-    assert "| integer, ≥ 1 | `None` |" in row(None, "A.", optional="_int_", within=FROM_1)
-    assert "| list, each ≥ 1 | `[2]` |" in row([2], "A.", within=FROM_1)
-    assert '| `x`, `y` | `"x"` |' in row("x", "A.", one_of=("x", "y"))
+    assert "|`x`, `y`|required|" in row("_enum[x, y]_", "A.")
+    assert "|anything|`None`|" in row(None, "A.")
+    assert "|integer, ≥ 1|`None`|" in row(None, "A.", optional="_int_", within=FROM_1)
+    assert "|list, each ≥ 1|`[2]`|" in row([2], "A.", within=FROM_1)
+    assert '|`x`, `y`|`"x"`|' in row("x", "A.", one_of=("x", "y"))
 
 
 @pytest.mark.parametrize(

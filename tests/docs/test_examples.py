@@ -102,11 +102,7 @@ SHOWN = {
     "batched_environments.md": ["needs the extra envpool", "brax was never installed here"],
     "gateway.md": ["tests/addons/gateway/runs/test_gateway.py runs it, beside a run"],
     "using_results.md": ["tests/addons/analysis/test_export.py runs it, without this package"],
-    "troubleshooting.md": [
-        "pdb waits for somebody who types",
-        "the file of an editor",
-        "pdb waits for somebody who types",
-    ],
+    "troubleshooting.md": ["pdb waits for somebody who types"] * 2,
     "kubernetes.md": [
         *["test_kubectl.py runs it"] * 4,
         "test_kustomize.py builds it",

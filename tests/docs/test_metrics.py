@@ -163,21 +163,19 @@ def expand(text: str) -> list[str]:
 
 
 def rows(title: str) -> Iterator[list[str]]:
-    """The rows of the first table below a heading, cells without backticks, each name by itself.
+    """What the lists below a heading say: name, component or algorithms, meaning.
 
-    A table with the heading ``metric of `learner` `` has no column for the component.
+    The second stands behind the name, or in a line of its own above the list; some have none.
     """
-    text = DOCUMENT.read_text()
-    section = text.partition(f"\n{title}\n")[2]
-    assert section, title
-    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
-    assert table is not None
-    head, _, *lines = table.group().splitlines()
-    component = re.findall(r"^\| metric of `([\w-]+)` ", head)
-    for line in lines:
-        name, *cells = (cell.strip().strip("`") for cell in line.strip("|").split("|"))
-        for names in product(*map(expand, (name, *component, cells[0]))):
-            yield [*names, *cells[1:]]
+    section = DOCUMENT.read_text().partition(f"\n{title}\n")[2].partition("\n#")[0]
+    found = re.findall(r"^Of `(.+)`:$|^\* `([^`]+)`(?: \((.+?)\))?: (.+)$", section, re.MULTILINE)
+    assert found, title
+    of = ""
+    for above, name, behind, meaning in found:
+        of = above or of
+        second = [each.strip("`") for each in (of, behind) if each]
+        for names in product(*map(expand, (name, *second))) if name else ():
+            yield [*names, meaning]
 
 
 def reported_by(algorithm: str) -> set[tuple[str, str]]:
@@ -380,7 +378,7 @@ def test_what_options_add_is_in_the_glossary() -> None:
 
 def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
     documented: dict[str, set[str]] = {}
-    for kind, key, *_ in rows("## State of the components"):
+    for key, kind, _ in rows("## State of the components"):
         documented.setdefault(kind, set()).add(key)
     # Of the frame of each service.
     assert documented.pop("all") == {"idle_seconds"}
@@ -390,11 +388,11 @@ def test_every_number_of_a_component_is_in_the_glossary(dqn: Ended) -> None:
 def test_the_numbers_of_a_mirror(tmp_path: Path) -> None:
     changed = {"session_config.mirror": f"file://{tmp_path}/bucket"}
     ended = play(tmp_path / "run", "dqn", "toy:bandit", changed=changed, iterations=20)
-    documented = {key for kind, key, *_ in rows("### What a mirror reports") if kind == "mirror"}
+    documented = {key for key, *_ in rows("### What a mirror reports")}
     assert ended.status["mirror"] == documented
 
 
-def test_every_row_has_a_unit_or_none_and_a_meaning() -> None:
+def test_every_row_has_a_meaning() -> None:
     titles = (
         *TABLES,
         "### What learners report",

@@ -46,7 +46,7 @@ Field = tuple[str, str, str]
 
 
 class Row(NamedTuple):
-    """A row of the table."""
+    """What the page says of some fields."""
 
     endpoints: list[str]
     kinds: list[str]
@@ -65,9 +65,17 @@ def _fits(path: str, pattern: str) -> bool:
 
 
 def rows() -> list[Row]:
-    table = PAGE.read_text().partition("<!-- threats -->\n")[2].partition("\n\n")[0]
-    cells = [line.strip("|").split("|") for line in table.splitlines()[2:]]
-    return [Row(*(NAMES.findall(line[index]) for index in (0, 1, 2, 5))) for line in cells]
+    text = PAGE.read_text().partition("<!-- threats -->\n")[2].partition("<!-- end -->")[0]
+    found: list[Row] = []
+    endpoints: list[str] = []
+    for line in filter(None, text.splitlines()):
+        if line.startswith("Of "):
+            endpoints = NAMES.findall(line)
+            continue
+        row = re.fullmatch(r"\* (.+?): (.+?)\. \*.+\*: .+ \((`tests/.+)\)", line)
+        assert row is not None, line
+        found.append(Row(endpoints, *(NAMES.findall(part) for part in row.groups())))
+    return found
 
 
 def granted() -> dict[str, set[str]]:

@@ -10,7 +10,7 @@ import torch
 
 from session.addons.gateway.protocols import Encoding
 from tests.addons.gateway.rig import Client, Stage, make_stage
-from tests.docs.test_metrics import rows
+from tests.docs.test_metrics import listed
 
 UNROLLS = {"replay": {"type": "FIFOReplay"}}
 
@@ -456,8 +456,8 @@ def test_the_last_account_is_that_of_after_the_last_acks(stage: Stage) -> None:
 
 
 def test_the_curves_of_a_gateway_are_in_the_glossary(stage: Stage) -> None:
-    names = [name.partition("/")[2] for name, *_ in rows("### What a gateway counts")]
-    documented = {name for name in names if "/" not in name}
+    tags = {tag for _, tag in listed("### What a gateway counts")}
+    documented = {tag.removeprefix("gateway/") for tag in tags if "<" not in tag}
     client = stage.client()
     client.request("reset")
     for _ in range(5):

@@ -146,8 +146,9 @@ def keep_outputs(notebook: Any, kept: Path) -> None:
 
 
 def runs(folder: Path) -> list[RunFolder]:
-    """All runs, the oldest first."""
-    return [RunFolder(path) for path in sorted((folder / "runs").iterdir())]
+    """All runs below `runs/`, the oldest first."""
+    found = sorted((folder / "runs").iterdir())
+    return [RunFolder(path) for path in found if RunFolder(path).config.is_file()]
 
 
 def test_quickstart(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_own_environment(tmp_path: Path) -> None:
     shown = kept_forms(notebook, "own_environment.ipynb")
     # The way that the policy takes is another one where floats are rounded otherwise.
     assert shown[:-1] == forms(notebook)[:-1], KEPT
-    [run] = (each for each in runs(tmp_path) if each.config.is_file())
+    [run] = runs(tmp_path)
     result = run.read_result()
     assert result is not None
     assert result["goal_met"]
