@@ -38,9 +38,9 @@ _STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Formats a table of Markdown."""
+    """Formats a table of Markdown; nobody edits it by hand, so cells have no spaces around."""
     lines = [head, *rows]
-    cells = [f"| {' | '.join(line)} |" for line in lines]
+    cells = [f"|{'|'.join(line)}|" for line in lines]
     return "\n".join([cells[0], "|" + "---|" * len(head), *cells[1:]])
 
 
