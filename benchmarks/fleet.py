@@ -150,11 +150,7 @@ def _table(found: Iterable[Mapping[str, Any]]) -> str:
     return grid(head, rows)
 
 
-EXTRAPOLATED = (
-    "On paper, from the costs of one agent between the first and the last row of each network, at "
-    "50 rows/s and one fetch a second of each agent; what has more than one hundred percent does "
-    "not go:"
-)
+EXTRAPOLATED = "On paper, from what each further agent cost; more than 100 % does not go:"
 
 
 def extrapolate(rows: list[dict[str, Any]]) -> str:

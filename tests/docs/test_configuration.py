@@ -174,7 +174,7 @@ def test_defaults_that_sentences_name(
     text = (ROOT / "docs" / "troubleshooting.md").read_text()
     assert sentence.format(samples=samples) in text
     page = (ROOT / "docs" / "algorithms.md").read_text()
-    assert "TD3 and DDPG send chunks of four steps, two at\n  a time" in page
+    assert "TD3 and DDPG send chunks of four steps, two at a time" in page
     assert "DQN sends 16 steps" in page
     for name in algorithms:
         known = defaults(name)
