@@ -11,6 +11,7 @@ from tests.test_layers import PACKAGES, imported, sources, table_of_hooks
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 WALK = (ROOT / "docs" / "read_the_core.md").read_text()
+FIRST_HOUR = (ROOT / "CONTRIBUTING.md").read_text()
 NAMED = re.compile(r"`([\w/.*]+)`")
 
 
@@ -49,7 +50,9 @@ def test_marks_of_tests_name_add_ons() -> None:
     assert marked <= set(add_ons())
 
 
-@pytest.mark.parametrize("text", [TEXT, WALK], ids=["architecture", "read_the_core"])
+@pytest.mark.parametrize(
+    "text", [TEXT, WALK, FIRST_HOUR], ids=["architecture", "read_the_core", "contributing"]
+)
 def test_each_file_that_is_named_exists(text: str) -> None:
     folder = ROOT
     for name in NAMED.findall(text):
@@ -66,7 +69,7 @@ def test_each_file_that_is_named_exists(text: str) -> None:
 
 def test_each_name_that_is_to_be_opened_stands_in_its_file() -> None:
     table = TEXT.partition("## Where do I change ...?")[2]
-    for path, names in re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", table):
+    for path, names in re.findall(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", table + FIRST_HOUR):
         source = (ROOT / path).read_text()
         for name in re.findall(r"\w+", names):
             assert re.search(rf"\b(?:def|class) {name}\b|^{name}\b", source, re.M), (path, name)
