@@ -44,6 +44,15 @@ the people from whom you got your copy, so that only they can read it.
 Open [a private report]({url}/security/advisories/new).
 """,
     ),
+    "CONTRIBUTING.md": (
+        """\
+There is no public address yet: send a patch against `main` (`git format-patch main`) to the people
+from whom you got your copy.
+""",
+        """\
+Open a pull request against `main` of [the repository]({url}), from a fork of it.
+""",
+    ),
     ".github/ISSUE_TEMPLATE/config.yml": (
         "",
         """\

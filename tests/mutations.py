@@ -714,7 +714,7 @@ columns are recorded of stacks of frames
 - frames = frame_spec(env.obs_spec, stack_size(env))
 + frames = env.obs_spec
 recorded columns are settings
-- ((each.get("learner_config") or {}).get("replay") or {}).pop("columns", None)
+- (learner.get("replay") or {}).pop("columns", None)
 + pass
 > tests/surreal_like/replay/test_storage.py
 a ring writes one row too far
@@ -740,7 +740,7 @@ acks: a place goes to another name
 - unused = 1 + max(self._places.values(), default=-1)
 + unused = len(self._accounts)
 acks: what comes of a closed incarnation gets no ack
-- self._note_late((chunk.sender, chunk.incarnation), chunk.sequence)
+- self._note_late(key, chunk.sequence)
 + self._late.clear()
 sender: an ack of a closed incarnation takes back inserted rows
 - gained = max(0, min(inserted - self._acked_inserted, rows))

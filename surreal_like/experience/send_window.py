@@ -1,8 +1,8 @@
-"""Window of the chunks that a sender keeps, and their order of sending; no socket, no clock.
+"""Window of the chunks that a sender keeps, without socket and clock; sockets to the shards.
 
 An ack carries the number up to which all chunks were handled. Unacked chunks are kept, and sent
 again in order when replay was restarted, when the connection was lost, and when acks arrive whose
-number does not rise. Chunk numbers always continue.
+number does not rise. Chunk numbers always continue. A router chooses the shard.
 """
 
 from __future__ import annotations

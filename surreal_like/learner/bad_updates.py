@@ -21,8 +21,8 @@ from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.data.sender import Sender
 from surreal_like.replay.storage import SENDER
 
-# Limits of a row of bad updates: of those that raised another exception, and of all. If the first
-# was not finite, the learner goes back to a checkpoint then, else the run fails.
+# Limits of consecutive bad updates: of those that raised another exception, and of all. If the
+# first one was not finite, the learner goes back to a checkpoint then, else the run fails.
 RAISED_LIMIT, BAD_LIMIT = 3, 10
 # A sender repeats if it stands in REPEATED of the NEWEST bad batches.
 REPEATED, NEWEST = 3, 5
@@ -39,7 +39,7 @@ class NotFinite(RunError):
 
 
 class BadUpdates(RunError):
-    """Too many updates in a row were not finite."""
+    """There were too many consecutive bad updates, and the first one was not finite."""
 
 
 class Quarantine:
@@ -91,7 +91,7 @@ class Quarantine:
     ) -> Path | None:
         """Counts a bad update and stores its batch; returns the path, None if it was not stored.
 
-        Of non-finite updates in a row only the first is stored.
+        Of consecutive non-finite updates only the first is stored.
 
         Args:
             sampled: the batch; None: there is none.
@@ -114,12 +114,12 @@ class Quarantine:
         return path
 
     def end(self) -> Exception | None:
-        """Returns the first error of the row if the row has reached its limit."""
+        """Returns the first error of the consecutive bad updates if they have reached a limit."""
         over = self._raised >= RAISED_LIMIT or self.in_a_row >= BAD_LIMIT
         return self._first if over else None
 
     def explain(self) -> str:
-        """Describes the bad updates in a row: their error, senders, and the file of the first."""
+        """Describes consecutive bad updates: their error, senders, and the file of the first."""
         of = f"; rows of {words(self._all)}" if self._all else ""
         kept = f"; the first batch: {self._file}" if self._file is not None else ""
         return (

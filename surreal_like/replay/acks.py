@@ -52,7 +52,7 @@ class SenderAcks:
     """Account of one sender incarnation, or the sums over all that are closed.
 
     Attributes:
-        handled: highest chunk number without a gap below it.
+        handled: highest chunk number without a gap below it; of a sum, in its newest one.
         handled_rows: the sender's row count there.
         inserted: rows inserted here up to there.
         dropped: rows dropped here up to there.
@@ -83,8 +83,9 @@ class SenderAcks:
         return self.ended and not self.beyond
 
     def add(self, other: SenderAcks) -> None:
-        """Adds the numbers of an incarnation that is closed; its gaps are never filled."""
+        """Adds the numbers of the next incarnation that is closed; its gaps are never filled."""
         early = other.early
+        self.handled = other.handled
         self.inserted += other.inserted + early["inserted"]
         self.dropped += other.dropped + early["dropped"]
         self.handled_rows += other.handled_rows + sum(early.values())
@@ -275,14 +276,26 @@ class AckTracker:
         return self._accounts.get(key)
 
     def _refuse_late(self, chunk: Chunk) -> None:
-        """Counts a chunk of a closed incarnation as dropped; it gets an ack as any other."""
-        account = self._closed[chunk.sender]
+        """Counts a chunk of a closed incarnation as dropped, once; it gets an ack as any other.
+
+        The sum of a name has the number up to which the newest closed incarnation is counted. Of
+        older ones nothing is kept but what the next acks say: a chunk that comes again because it
+        lost its ack is counted again, and so is one that came after a gap.
+        """
+        key, account = (chunk.sender, chunk.incarnation), self._closed[chunk.sender]
+        newest = chunk.incarnation == self._incarnations.closed[chunk.sender]
+        counted = max(self._late.get(key, 0), account.handled if newest else 0)
+        self._note_late(key, chunk.sequence)
+        if chunk.sequence <= counted:
+            self.duplicates += chunk.size
+            return
+        if newest:
+            account.handled = chunk.sequence
         account.dropped += chunk.size
         account.handled_rows += chunk.size
         account.seen_rows += chunk.size
         self.drops[CLOSED] = self.drops.get(CLOSED, 0) + chunk.size
         self._changed[chunk.sender, _SUM] = None
-        self._note_late((chunk.sender, chunk.incarnation), chunk.sequence)
 
     def _note_late(self, key: Key, sequence: int) -> None:
         self._late[key] = max(sequence, self._late.get(key, 0))

@@ -73,8 +73,6 @@ class ReplayService(Service):
         # A peer on another transport is on another machine, or may be any process.
         self._shares = wire.addresses[self._batches.endpoint].bind.startswith(IPC)
         self._ignored_priorities = 0
-        # Environment steps of the run at the last report.
-        self._reported_at = 0
         self._leaving = False
         self._waiting = Stopwatch(clock.now)
         self._evict_due = Every(seconds=session.replay.evict_interval, clock=clock.now)
@@ -322,7 +320,6 @@ class ReplayService(Service):
         if not self._learners:
             # The axis is that of the run: a shard that has just started does not know it yet.
             return
-        self._reported_at = max(self._reported_at, self._replay.env_steps)
         totals = self._intake.ledger.totals()
         statistics = self._replay.statistics()
         numbers = {
@@ -336,7 +333,7 @@ class ReplayService(Service):
             "requests_waiting": float(len(self._parked)),
         }
         named = {f".core/{name}": value for name, value in numbers.items()}
-        self._context.tensorplex.add_scalars(named, self._reported_at)
+        self._context.tensorplex.add_scalars(named, self._replay.run_steps)
 
     def drain(self) -> None:
         """Handles SIGTERM: accepts every chunk, and ends once no more arrive."""

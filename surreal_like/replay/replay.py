@@ -78,7 +78,7 @@ class Replay(Reporting):
         self.empty: Empty | None = None
         super().__init__(session_config, "replay", 0, "replay/0")
         self.newest_version = self.since = 0
-        self.env_steps = 0
+        self.env_steps = self._most_steps = 0
         self.iteration = 0
         self.least_mass = math.inf
         self.last: bool | None = None
@@ -248,12 +248,23 @@ class Replay(Reporting):
         self.newest_version = max(self.newest_version, version)
         self.env_steps, self.iteration, self.since = env_steps, iteration, since
         self.least_mass = least_mass
+        self._most_steps = max(self._most_steps, env_steps)
+
+    @property
+    def run_steps(self) -> int:
+        """Step at which curves are drawn: the most ``env_steps`` so far, also after a roll-back."""
+        return self._most_steps
 
     def reseed(self, seed: int) -> None:
         """Uses another random seed from now on: every shard and every start has its own."""
 
     def statistics(self) -> dict[str, float]:
-        """Returns numbers for metrics and the heartbeat."""
+        """Returns numbers for metrics and the heartbeat.
+
+        The server reports each as a curve ``.core/<name>``. It calls this often, so it is cheap,
+        and it reads without a reset: a total is since the start, and no call changes a number.
+        All are of this shard; ``size``, ``inserted``, ``sampled`` and ``evicted`` are rows.
+        """
         return {}
 
     def count_unlearned(self) -> dict[str, int]:

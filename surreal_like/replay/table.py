@@ -335,8 +335,9 @@ class Table(Replay):
     def statistics(self) -> dict[str, float]:
         """Rows: kept, sampleable, and since the start inserted, sampled, evicted; bytes.
 
-        In a queue ``inserted = size + sampled + evicted``. The selector and the view add their own
-        numbers.
+        In a queue ``inserted = size + sampled + evicted``. The selector adds its own numbers; as
+        all that count samples they are multiplied by ``plan.unit``, the rows of a sample. Those of
+        the view are not.
         """
         storage, limiter, sampleable = self.storage, self.limiter, len(self.selector)
         if self.consumes:

@@ -18,7 +18,7 @@ from session.wire.requests import Request
 from surreal_like.data.sender import Incarnations
 from surreal_like.experience.row_accounts import RowAccounts, RowFates
 from surreal_like.experience.send_window import Kept, SenderWindow
-from surreal_like.replay.acks import CLOSED, AckTracker
+from surreal_like.replay.acks import CLOSED, Ack, AckTracker
 from tests.surreal_like.agent.rig import Rig, make_rig
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.test_acks import feed, numbered
@@ -162,6 +162,46 @@ def test_what_comes_of_a_closed_incarnation_is_acked_and_dropped(clock: Time) ->
     assert (after["pushed"], after["dropped"]) == (before["pushed"] + 4, before["dropped"] + 4)
     assert after["pushed"] == after["inserted"] + after["dropped"] + after["holes"]
     assert ledger.acks(news=True) == []
+
+
+@pytest.mark.parametrize("incarnation", [1, 2])
+def test_what_comes_twice_of_a_closed_incarnation_is_dropped_once(
+    clock: Time, incarnation: int
+) -> None:
+    ledger = AckTracker(clock.now, QUIET)
+    for each in (1, 2, 3):
+        feed(ledger, 1, incarnation=each)
+    for _ in range(4):
+        clock.seconds += 10.0
+        ledger.close()
+    before = ledger.totals()
+    assert feed(ledger, 2, 3, 2, 3, incarnation=incarnation) == [False] * 4
+    after = ledger.totals()
+    assert ledger.drops == {CLOSED: 4}
+    assert (after["pushed"], after["dropped"]) == (before["pushed"] + 4, 4)
+    assert after["duplicates"] == 4
+    late = [each for each in ledger.acks(news=True) if each.incarnation == incarnation]
+    assert late == [Ack("a", incarnation, 3, 0, 0)]
+
+
+def test_what_was_counted_of_the_newest_closed_incarnation_is_not_dropped(clock: Time) -> None:
+    ledger = closed_ledger(clock)
+    before = ledger.totals()
+    # The ack was lost before the incarnation was closed, and again after it.
+    assert feed(ledger, 1, 2) == [False, False]
+    ledger.acks()
+    other = AckTracker(clock.now, QUIET)
+    other.restore(ledger.state())
+    for each in (ledger, other):
+        assert feed(each, 1, 2) == [False, False]
+        assert each.drops == {CLOSED: 2}
+        assert each.totals() == {
+            **before,
+            "pushed": before["pushed"] + 2,
+            "dropped": before["dropped"] + 2,
+            "duplicates": before["duplicates"] + 6,
+        }
+        assert Ack("a", 1, 2, 0, 0) in each.acks(news=True)
 
 
 def test_a_guest_is_fenced_by_its_place_after_all_its_incarnations_were_closed(

@@ -47,6 +47,20 @@ def test_an_author_overrides_three_methods() -> None:
     assert replay.statistics() == {}
 
 
+def test_curves_of_an_author_are_drawn_at_the_steps_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replay = Kept(**configs())
+    steps: list[int] = []
+    monkeypatch.setattr(replay.tensorplex, "add_scalars", lambda _, step: steps.append(step))
+    # After a learner went back to a checkpoint, curves do not.
+    for env_steps in (0, 300, 200, 400):
+        replay.on_learner(version=1, least_mass=1.0, env_steps=env_steps)
+        replay.update_tensorplex({"my/age": 1.0})
+    assert steps == [0, 300, 300, 400]
+    assert replay.env_steps == 400
+
+
 def test_columns_are_spelled_out() -> None:
     zero = np.zeros(2)
     nested = {"obs": (zero, {"a": zero}), "extras": {}, "rewards": zero, "obs_next/x": zero}
