@@ -23,7 +23,7 @@ help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
 	@echo 'make learn     what the shipped experiments learn and how fast, over three seeds: ten minutes to half an hour'
 	@echo 'make learn-multi  the same of several agents; runs that are kept are not repeated'
-	@echo 'make test      what decides about a change: ruff, mypy, every test that needs no patience or privilege'
+	@echo 'make test      what decides about a change: ruff, mypy, all tests but the slow ones and those that need root, kubectl or Chromium'
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
 	@echo 'make chaos     27 faults and what they did to runs, as one table with the times of recovery: twenty minutes'
