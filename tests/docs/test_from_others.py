@@ -43,7 +43,8 @@ def tables(library: str) -> list[list[str]]:
     """Return the cells of each row of a library, without the head and the names of groups."""
     section = text("docs/coming_from.md").split(f"\n## {library}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|") and "---" not in line]
-    rows = [line[1:-1].split("|") for line in lines if not line.startswith("|**")]
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    rows = [row for row in rows if not row[0].startswith("**")]
     assert rows[0][:2] == [library, "surreal_like"]
     return rows[1:]
 
