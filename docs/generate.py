@@ -55,7 +55,6 @@ MEASURED = (
             "gateway",
             "tune",
             "several_machines",
-            "multi_agent",
             "sizes",
         )
     ),

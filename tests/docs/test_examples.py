@@ -94,10 +94,7 @@ SHOWN = {
         "trains for some minutes; needs the extra box2d",
         "trains for an hour, and installs a peer",
         "draws what was trained above",
-    ],
-    "multi_agent.md": [
         "trains for an hour",
-        "measures for ten minutes, and needs the extra multi",
     ],
     "batched_environments.md": ["needs the extra envpool", "brax was never installed here"],
     "gateway.md": ["tests/addons/gateway/runs/test_gateway.py runs it, beside a run"],

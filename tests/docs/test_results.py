@@ -205,8 +205,10 @@ def test_a_ratio_is_of_rounds_and_lies_between_the_extremes() -> None:
 
 
 STEPS = {
-    "results": ("learn", "lunarlander", "milestones", "samples", "cartpole_peers"),
-    "multi_agent": ("learn_multi",),
+    "results": (
+        *("learn", "lunarlander", "milestones", "samples", "cartpole_peers"),
+        "learn_multi",
+    ),
     "gateway": ("gateway",),
 }
 
