@@ -18,6 +18,7 @@ from typing import Any
 
 from session.atomic_file import write_atomically
 from session.config import Config
+from session.config.session_defaults import BUDGETS
 from session.errors import NOTICE, ConfigError, RunError, UsageError, WireError
 from session.folder import RunFolder
 from session.json_file import open_file, read_file
@@ -43,6 +44,23 @@ _INTERRUPTED = "interrupted before the learner could end the run"
 _LOG_SUFFIXES = (".log", ".err")
 _LEFT = "its components have left a run of another machine"
 _NO_RESULT = "the run ended without a result of the learner"
+
+
+def end_advice(config: Config, components: Iterable[str] = ()) -> list[str]:
+    """Returns a note on a run that never ends by itself, for an engine that keeps nodes for it.
+
+    Args:
+        config: config of the run.
+        components: names of the components; any.
+    """
+    stop = config.session_config.stop
+    ends = ("eval_return", "above", *BUDGETS)
+    if stop.eval_returns or any(stop[key] is not None for key in ends):
+        return []
+    return [
+        "the run has neither a goal nor a budget: it keeps its nodes until surreal-like stop; set "
+        "one, for example session_config.stop.seconds=3600"
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from main.cli.plan import FORMATS, note, requests
 from session.addons.submitted.run import SubmittedCluster
 from session.folder import RunFolder
 from session.launchers.handle import make_cluster
+from session.launchers.launcher import end_advice
 from session.program import path_from_here
 from surreal_like.experiment.user_code import keep_code
 from surreal_like.run.folder import held, new_path
@@ -18,7 +19,8 @@ def show_plan(plan: Plan, shape: str, request: RunRequest) -> str:
     """Returns the scripts; with a folder they are written there, to be submitted later."""
     if shape in FORMATS:
         return FORMATS[shape](plan, Path())
-    note(f"the run requests {requests(plan.topology)}")
+    for line in (f"the run requests {requests(plan.topology)}", *end_advice(plan.config)):
+        note(line)
     path = Path(request.folder or new_path(request.name))
     if request.folder is None:
         return _cluster(plan, request, RunFolder(path)).dry_run().rstrip("\n")

@@ -15,6 +15,7 @@ from session.addons.kubernetes.pod_fields import check_metadata, check_pods, tex
 from session.config import Config
 from session.config.file import dump_yaml
 from session.errors import ConfigError, UsageError
+from session.launchers.launcher import end_advice
 from session.process.component import RESOURCES, Component, Topology, resources_of, split_name
 from session.version import VERSION
 from session.wire import AddressBook
@@ -48,7 +49,7 @@ def warnings(config: Config) -> list[str]:
             f"session_config.stop.seconds is {seconds:g}, and nodes that fetch the image and start "
             "pods use minutes of it: raise it, for example session_config.stop.seconds=3600"
         )
-    return lines
+    return lines + end_advice(config)
 
 
 def launch_advice(config: Config, components: Iterable[str]) -> list[str]:

@@ -30,6 +30,7 @@ ADD_ON = AddOn(
             check=f"{_ROOM}.run:require_ray",
             plan="main.addons.submitted.plan:show_plan",
             format="job",
+            advice="session.launchers.launcher:end_advice",
         ),
     ),
     commands=(

@@ -42,6 +42,7 @@ ADD_ON = AddOn(
             check=f"{_ROOM}.jobs:require_slurm",
             plan="main.addons.submitted.plan:show_plan",
             format="sbatch",
+            advice="session.launchers.launcher:end_advice",
         ),
     ),
     engines={"slurm": f"{_ROOM}.engine:SlurmMachines"},

@@ -203,6 +203,7 @@ def array_script(
     command: Iterable[str],
     *,
     before: str = "",
+    after: str = "",
 ) -> str:
     """Returns the batch script of an array of machines that join a run.
 
@@ -211,7 +212,7 @@ def array_script(
     keys of machine k are in its folder ``machine-k``.
 
     Args:
-        folder, options, needs, before: arguments of :func:`batch_script`.
+        folder, options, needs, before, after: arguments of :func:`batch_script`.
         command: words of the command, without its token and folder.
     """
     token = f'{TOKEN}=$(<"$jobs/token")\nexport {TOKEN}'
@@ -225,5 +226,5 @@ def array_script(
         needs,
         f'{shlex.join(command)} --folder "$jobs/machine-$SLURM_ARRAY_TASK_ID"',
         before=f"{before}\n{token}" if before else token,
-        after=f'if [ -n "$notice" ] || [ "$code" = {GIVEN_UP} ]; then requeue; fi',
+        after=f'{after}if [ -n "$notice" ] || [ "$code" = {GIVEN_UP} ]; then requeue; fi',
     )

@@ -21,6 +21,13 @@ if [ -n "$notice" ] && [ "$code" -ge 75 ] && [ ! -e "$jobs/cancelled" ]; then
   exit "$code"
 fi
 xargs --no-run-if-empty scancel <"$jobs"/agents.job"""
+_CORE_GONE = """# A core that was cancelled alone does not come back.
+core=$(<"$jobs"/core.job)
+# This job itself is listed in any case.
+if queue=$(squeue --noheader --jobs="$core,$job" --format=%A); then
+  grep -qx "$core" <<<"$queue" || exit "$code"
+fi
+"""
 _SUBMIT = """#!/bin/bash
 # Begins the run, or goes on with it. The core is held until its agents are in the queue, too.
 set -euo pipefail
@@ -89,6 +96,7 @@ class SlurmCluster(SlurmRun, SubmittedCluster):
             resources_of(session, "agent"),
             [*COMMAND, "join", str(self._folder), *keep_trying(slurm.agents_wait_seconds)],
             before=session.launcher.preamble_cmd,
+            after=_CORE_GONE,
         )
 
     def submit(self) -> None:

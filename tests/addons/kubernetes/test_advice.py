@@ -11,7 +11,8 @@ from tests.addons.kubernetes.conftest import setting_of
 
 pytestmark = pytest.mark.usefixtures("quick")
 PUSHED = "session_config.kubernetes.image=registry.example.org/me/surreal-like:1"
-LONG = "session_config.stop.seconds=3600"
+STOP = "session_config.stop"
+LONG = f"{STOP}.seconds=3600"
 NAMES = ["learner", "replay-0", "ps", "agent-0", "agent-1", "eval-0", "tensorplex", "loggerplex"]
 
 
@@ -34,7 +35,16 @@ def test_a_budget_of_the_desk_is_questioned() -> None:
 
 def test_what_fits_a_cluster_is_not_questioned() -> None:
     assert warnings(config_of(PUSHED, LONG)) == []
-    assert warnings(config_of(PUSHED, "session_config.stop.seconds=null")) == []
+    steps = (f"{STOP}.eval_return=null", f"{STOP}.seconds=null", f"{STOP}.env_steps=1000")
+    assert warnings(config_of(PUSHED, *steps)) == []
+    assert warnings(config_of(PUSHED, f"{STOP}.env_steps=null", f"{STOP}.seconds=null")) == []
+
+
+def test_a_run_without_an_end_is_questioned() -> None:
+    never = (f"{STOP}.{key}=null" for key in ("eval_return", "env_steps", "seconds"))
+    (line,) = warnings(config_of(PUSHED, *never))
+    assert line.startswith("the run has neither a goal nor a budget")
+    assert f"{STOP}.seconds=3600" in line
 
 
 def test_a_launch_says_what_stays_reserved() -> None:

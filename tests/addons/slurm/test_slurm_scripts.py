@@ -21,6 +21,7 @@ from session.config.config import apply_overrides
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from session.launchers.handle import check_launcher
+from session.launchers.registry import launcher_of
 from session.process.component import Resources, Topology
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import RunRequest
@@ -123,6 +124,33 @@ def test_a_controller_that_is_away_for_a_moment_is_asked_again(
     assert (requeued.read_text().strip() if requeued.exists() else "") == said
 
 
+@pytest.mark.parametrize(("queue", "requeued"), [("7 1", True), ("1", False), ("", True)])
+def test_agents_whose_core_has_left_the_queue_are_not_requeued(
+    tmp_path: Path, queue: str, *, requeued: bool
+) -> None:
+    own = cluster(tmp_path / "run")
+    own.jobs.mkdir(parents=True)
+    (own.jobs / "core.job").write_text("7\n")
+    (own.jobs / "token").write_text("secret")
+    script = own.scripts()["agents.sbatch"]
+    text = re.sub(r"(?m)^.* join .*&$", f"bash -c 'exit {GIVEN_UP}' &", script)
+    # Without a word the controller does not answer.
+    listed = f"printf '%s\\n' {queue}" if queue else "exit 1"
+    answers = f'#!/bin/bash\ncase "$*" in *%T*) echo RUNNING ;; *) {listed} ;; esac\n'
+    programs = {"squeue": answers, "scontrol": '#!/bin/bash\necho "$*" >"$0.said"\n'}
+    for name, script in programs.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o700)
+    (tmp_path / "job.sbatch").write_text(text)
+    variables = {**os.environ, "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "node"}
+    variables["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(tmp_path / "job.sbatch")], env=variables, timeout=60, check=False
+    )
+    assert done.returncode == GIVEN_UP
+    assert (tmp_path / "scontrol.said").exists() == requeued
+
+
 def test_core_asks_for_all_but_its_agents(tmp_path: Path) -> None:
     texts = cluster(tmp_path / "run", "session_config.agent.num=8").scripts()
     core, agents = options(texts["core.sbatch"]), options(texts["agents.sbatch"])
@@ -187,6 +215,16 @@ def test_plan_prints_the_scripts(capsys: pytest.CaptureFixture[str]) -> None:
         *("core.sbatch", "agents.sbatch", "submit.sh", "cancel.sh")
     ]
     assert "the run requests 7.25 cores" in said.err
+    assert "neither a goal nor a budget" not in said.err
+
+
+@pytest.mark.parametrize("on", ["slurm", "ray"])
+def test_plan_questions_a_run_without_an_end(capsys: pytest.CaptureFixture[str], on: str) -> None:
+    words = ["plan", "--algorithm", "dqn", "--env", "gym:CartPole-v1", "--on", on]
+    assert surreal_like(words) == 0
+    said = capsys.readouterr().err
+    assert "surreal-like: note: the run has neither a goal nor a budget" in said
+    assert launcher_of(on).advice
 
 
 @needs("join")
