@@ -14,6 +14,7 @@ import pytest
 
 from session.addons.kubernetes.kustomize import dump_objects
 from session.addons.kubernetes.objects import objects_of
+from session.addons.kubernetes.run import KINDS
 from session.addons.kubernetes.secret import cluster_keys, make_secrets
 from session.addons.kubernetes.settings import (
     INSTANCE,
@@ -35,8 +36,9 @@ from session.wire.security import KEY_FILES, write_keys
 from surreal_like.addons.kubernetes.overlay import kubernetes_setting, render
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import RunRequest
-from tests.addons.kubernetes.conftest import experiment, setting_of
+from tests.addons.kubernetes.conftest import ROOT, experiment, setting_of
 from tests.addons.kubernetes.schemas import InvalidError, validate
+from tests.docs.examples import blocks
 
 pytestmark = pytest.mark.usefixtures("quick")
 OLDEST, NEWEST = "1.28", "1.37"
@@ -56,6 +58,7 @@ FULL = (
     "topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, "
     "whenUnsatisfiable: ScheduleAnyway}]}",
 )
+_LONG = {"hpa": "horizontalpodautoscaler", "pdb": "poddisruptionbudget"}
 GATEWAYS = (
     "session_config.gateway.num=2",
     "session_config.gateway.tokens=true",
@@ -310,6 +313,11 @@ def test_every_volume_is_mounted_by_one_pod_at_a_time(objects: list[Data]) -> No
 
 def test_no_container_is_root_or_writes_outside_its_volumes(objects: list[Data]) -> None:
     for spec, container in containers(objects):
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        kinds = {kind for volume in spec["volumes"] for kind in volume if kind != "name"}
+        assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}
+        assert "cpu" not in container["resources"]["limits"]
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["runAsUser"] > 0
         assert container["securityContext"] == {
@@ -320,6 +328,29 @@ def test_no_container_is_root_or_writes_outside_its_volumes(objects: list[Data])
         writable = {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")}
         assert writable == {RUN_PATH, "/tmp"}
         assert spec["automountServiceAccountToken"] is False
+
+
+def test_the_role_of_the_page_allows_what_the_commands_do(objects: list[Data]) -> None:
+    page = blocks(ROOT / "docs" / "kubernetes.md")
+    (role,) = [parse_yaml(each.text, "page") for each in page if "kind: Role\n" in each.text]
+    allowed = {
+        (group, name): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for name in rule["resources"]
+    }
+    applied = {(each["apiVersion"].rpartition("/")[0], each["kind"]) for each in objects}
+    for group, kind in {*applied, ("", "Secret")}:
+        name = re.sub("ys$", "ies", f"{kind.lower()}s")
+        assert {"get", "create", "patch"} <= allowed[group, name], kind
+    for kind in KINDS:
+        name = re.sub("ys$", "ies", f"{_LONG.get(kind, kind)}s")
+        verbs = [found for (_, each), found in allowed.items() if each == name]
+        assert any({"get", "list", "patch", "delete"} <= each for each in verbs), kind
+    assert {"get", "list", "delete"} <= allowed["", "pods"]
+    assert "create" in allowed["", "pods/exec"]
+    assert "get" in allowed["", "pods/log"]
+    assert "patch" in allowed["apps", "statefulsets/scale"]
 
 
 def test_variables_in_arguments_are_set(objects: list[Data]) -> None:

@@ -202,11 +202,11 @@ def test_agents_give_their_node_back_to_a_core_that_waits_for_it(
 
 @pytest.mark.timeout(400)
 def test_agents_end_where_their_core_alone_was_cancelled(rig: Slurm, tmp_path: Path) -> None:
-    words = ["session_config.slurm.agents_wait_seconds=5", "session_config.heartbeat.timeout=5"]
+    words = ["session_config.slurm.agents_wait_seconds=30", "session_config.heartbeat.timeout=5"]
     folder = launch(rig, tmp_path / "run", "--agents", "2", *words)
     until_steps(rig, folder, 200)
     rig.run("scancel", number(folder, "core"))
-    until(lambda: not rig.jobs(), seconds=90, what=lambda: rig.jobs("%F %T %r"))
+    until(lambda: not rig.jobs(), seconds=150, what=lambda: rig.jobs("%F %T %r"))
 
 
 @pytest.mark.timeout(400)
