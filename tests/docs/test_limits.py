@@ -374,11 +374,6 @@ SAID = (
     ),
     (
         "gateway",
-        "a random time of up to {} s before they connect again",
-        ("surreal_like.addons.gateway.clients.surreal_client._FIRST_DELAY",),
-    ),
-    (
-        "gateway",
         "takes rewards and observations between -{} and",
         ("surreal_like.data.bounds.ANSWERED",),
     ),
@@ -387,7 +382,6 @@ SAID = (
         "within -{} and 1e6 where it has none",
         ("surreal_like.data.bounds.LARGEST",),
     ),
-    ("tune", "{} of a trial at a time", ("surreal_like.addons.tuning.worker._UNDER_WAY",)),
     (
         "environment_options",
         "A task has at most {} entries; names have at most {} characters, texts at most {},",
