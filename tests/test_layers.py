@@ -59,7 +59,7 @@ UNSAFE_NAMES = {"eval", "exec", "compile", "__import__"}
 UNSAFE_METHODS = {"send_pyobj", "recv_pyobj", "unsafe_load", "full_load"}
 UNSAFE_LOADERS = {"yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"}
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
-# STYLE of docstrings: they begin with a verb or with the thing itself.
+# Docstrings begin with a verb or with the thing itself.
 QUESTION_WORDS = ("What", "How", "Where", "Which", "Who", "Whose", "When", "Why", "Whether")
 # Descriptions of arguments that need their name to be read.
 FRAGMENTS = {"of", "its", "from", "for", "with", "in", "at", "to", "by", "on", "between", "before"}

@@ -114,12 +114,12 @@ def test_our_names_are_there(library: str) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_row_says_what_it_is_here(library: str) -> None:
-    assert all(len(row) == 3 and row[1] for row in tables(library))
+    assert all(len(row) in (2, 3) and row[1] for row in tables(library))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_row_without_a_counterpart_says_why(library: str) -> None:
-    assert all(row[2] for row in tables(library) if row[1] == "none")
+    assert all(len(row) == 3 and row[2] for row in tables(library) if row[1] == "none")
 
 
 def test_a_test_uses_what_each_row_names() -> None:
