@@ -348,7 +348,7 @@ def test_the_role_of_the_page_allows_what_the_commands_do(objects: list[Data]) -
         verbs = [found for (_, each), found in allowed.items() if each == name]
         assert any({"get", "list", "patch", "delete"} <= each for each in verbs), kind
     assert {"get", "list", "delete"} <= allowed["", "pods"]
-    assert "create" in allowed["", "pods/exec"]
+    assert "create" in allowed["", "pods/exec"] & allowed["", "pods/portforward"]
     assert "get" in allowed["", "pods/log"]
     assert "patch" in allowed["apps", "statefulsets/scale"]
 
