@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from session.addons.copies.run_files import open_files
+from session.atomic_file import write_atomically
 from session.config.defaults import BASE_LEARNER_CONFIG
 from session.config.named_code import Overrides, as_overrides, place_of
 from session.errors import RunError, UsageError, did_you_mean
@@ -141,7 +142,7 @@ class Trainable(Algorithm):
         for file in open_files(run):
             copy = target / file.name
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(b"".join(file.read_blocks()))
+            write_atomically(copy, file.read_blocks())
         return target
 
     @classmethod
