@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,18 @@ def test_front_page_lists_each_shipped_experiment() -> None:
     text = (DOCS / "index.md").read_text().partition("\n## The shipped experiments\n")[2]
     listed = re.findall(r"`(\w+)\.yaml`", text.partition("\n`configs/untried/`")[0])
     assert sorted(listed) == sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
+
+
+def count_words(pages: Iterable[Path]) -> int:
+    """Count what has a letter or a digit; the bars of tables have none."""
+    return sum(
+        re.search(r"\w", word) is not None for page in pages for word in page.read_text().split()
+    )
+
+
+def test_the_documents_stay_short() -> None:
+    assert count_words([ROOT / "README.md", *DOCS.glob("*.md")]) <= 70_000
+    assert count_words([DOCS / "performance.md"]) <= 2_000
 
 
 @pytest.fixture(scope="module")
