@@ -69,7 +69,7 @@ __version__ = VERSION
 def _hint(name: str) -> str:
     """Says what here does what a name of another library does."""
     from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
-    from surreal_like.elsewhere import NAMES_ELSEWHERE
+    from surreal_like.other_libraries import NAMES_ELSEWHERE
 
     place = list_algorithms().get(name.lower(), "")
     if place:

@@ -114,8 +114,8 @@ class Config(dict[str, Any]):
         for each in (plain, *(plain.get("policies") or {}).values()):
             learner = each.get("learner_config") or {}
             (learner.get("replay") or {}).pop("columns", None)
-            if isinstance(model := learner.get("model"), dict) and model.get("frozen") == []:
-                del model["frozen"]
+            if isinstance(model := learner.get("model"), dict):
+                learner["model"] = _cover(model, "model.")
         names = ("learner_config", "env_config")
         covered: dict[str, Any] = {name: _cover(plain.get(name, {})) for name in names}
         covered |= {"algorithm": plain.get("algorithm"), "policies": plain.get("policies") or {}}
@@ -198,7 +198,7 @@ class Config(dict[str, Any]):
 
 _RESERVED = frozenset(dir(Config))
 # The specs follow from the rest; the number of worker processes does not affect learning.
-# Keys that came later -> their defaults.
+# Keys that came later, dotted below their section -> their defaults.
 _LATER: dict[str, Any] = {
     "policies": {},
     "policies_plan": None,
@@ -210,16 +210,27 @@ _LATER: dict[str, Any] = {
     "observe_state": False,
     "agent_id": False,
     "team_reward": "own",
+    "model.frozen": [],
 }
 _UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
 
 
-def _cover(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a fingerprint covers of a section."""
+def is_later_default(path: str, value: Any) -> bool:
+    """Returns True for the default of a key that came later: without it nothing is different.
+
+    Args:
+        path: dotted key below its section.
+        value: value of the key.
+    """
+    return path in _LATER and bool(_LATER[path] == value)
+
+
+def _cover(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Returns what a fingerprint covers of a section, or of the mapping at ``above`` in it."""
     return {
         key: value
         for key, value in section.items()
-        if key not in _UNCOVERED and _LATER.get(key, ()) != value
+        if above + key not in _UNCOVERED and not is_later_default(above + key, value)
     }
 
 

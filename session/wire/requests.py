@@ -249,7 +249,7 @@ class Call:
 
         Args:
             now: present time [s], on any clock.
-            losses: :meth:`Socket.losses`; it grows with each lost connection.
+            losses: :meth:`Socket.losses`; a new number means that a request may be lost.
         """
         if self._losses < 0:
             self._losses = losses

@@ -10,6 +10,7 @@ from typing import Any
 from session.atomic_file import write_atomically
 from session.checkpoint import Checkpoints, begins_anew, read_state
 from session.config import Config
+from session.config.config import is_later_default
 from session.config.merge import leaves, nearest, paths, quote
 from session.config.session_defaults import BUDGETS
 from session.errors import CheckpointError, UsageError
@@ -52,6 +53,7 @@ def changes(before: Config, now: Config, sections: Iterable[str]) -> dict[str, C
         path: (_show(old, path), _show(new, path))
         for path in sorted(old.keys() | new.keys())
         if old.get(path, _ABSENT) != new.get(path, _ABSENT)
+        and (path in old or not is_later_default(path.partition(".")[2], new[path]))
     }
 
 
@@ -113,12 +115,7 @@ def check_same(
         UsageError: the message lists every key that differs, with both values.
     """
     found = changes(before, now, _LEARNED)
-    # A key that came later and is empty changes nothing.
-    found = {
-        path: each
-        for path, each in found.items()
-        if not path.startswith(_RECORDED) and each != (_ABSENT, "[]")
-    }
+    found = {path: each for path, each in found.items() if not path.startswith(_RECORDED)}
     for file in edited_files(now, folder):
         found.setdefault("algorithm", ("the file in the run's code/", f"{file}, edited"))
     known = [

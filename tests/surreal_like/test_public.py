@@ -15,8 +15,8 @@ from session.config.defaults import BASE_CONFIG
 from session.config.merge import paths
 from session.version import VERSION
 from surreal_like import Agent, Learner, Replay, TupleReplay
-from surreal_like.elsewhere import NAMES_ELSEWHERE
 from surreal_like.experiment.resolve import defaults
+from surreal_like.other_libraries import NAMES_ELSEWHERE
 from tests.add_ons import needs
 from tests.test_layers import ROOT
 

@@ -17,7 +17,7 @@ from session.process.component import TOKEN, Resources
 _MIB = 1 << 20
 # Slurm sends its notice so long before a job ends: the core saves and is requeued, a machine
 # leaves the run and is requeued.
-_CORE_NOTICE_SECONDS, _MACHINE_NOTICE_SECONDS = 120, 30
+CORE_NOTICE_SECONDS, _MACHINE_NOTICE_SECONDS = 120, 30
 _BODY = """
 jobs={folder}
 job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
@@ -173,25 +173,7 @@ def batch_script(
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {line}" for line in lines)]) + f"\n{body}"
 
 
-def core_script(
-    folder: str,
-    options: Mapping[str, str],
-    needs: Resources,
-    command: str,
-    *,
-    before: str = "",
-    after: str = "",
-) -> str:
-    """Returns the batch script of the core of a run, which has 120 s to save after its notice.
-
-    Args:
-        folder, options, needs, command, before, after: arguments of :func:`batch_script`.
-    """
-    options = {"output": f"{folder}/core.out", "signal": _notice(_CORE_NOTICE_SECONDS), **options}
-    return batch_script(folder, options, needs, command, before=before, after=after)
-
-
-def _notice(seconds: int) -> str:
+def notice(seconds: int) -> str:
     """Returns the option by which Slurm sends SIGTERM to the script before its job ends."""
     return f"B:TERM@{seconds}"
 
@@ -220,7 +202,7 @@ def array_script(
         folder,
         {
             "output": f"{folder}/machine-%a.txt",
-            "signal": _notice(_MACHINE_NOTICE_SECONDS),
+            "signal": notice(_MACHINE_NOTICE_SECONDS),
             **options,
         },
         needs,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from session.addons.engines.machines import COMMAND, keep_trying
 from session.addons.slurm.addon import JOB
-from session.addons.slurm.jobs import array_script, call, core_script
+from session.addons.slurm.jobs import CORE_NOTICE_SECONDS, array_script, batch_script, call, notice
 from session.addons.slurm.run import SlurmRun
 from session.addons.submitted.run import SubmittedCluster
 from session.process.component import resources_of
@@ -71,10 +71,12 @@ class SlurmCluster(SlurmRun, SubmittedCluster):
     def _core_script(self) -> str:
         session, slurm = self._config.session_config, self._config.session_config.slurm
         command = [*COMMAND[:-1], "main.core"]
-        return core_script(
+        return batch_script(
             str(self.jobs),
             {
                 "job-name": self._folder.path.name,
+                "output": f"{self.jobs}/core.out",
+                "signal": notice(CORE_NOTICE_SECONDS),
                 **{name: slurm[name] for name in JOB},
             },
             self._topology.requests(),

@@ -21,9 +21,9 @@ from surreal_like.addons.scripts.policy import Policy, load_policy, make_policy
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms, name_of
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.elsewhere import KEYWORDS_ELSEWHERE
 from surreal_like.experiment.checkpoints import default_checkpoint
 from surreal_like.experiment.find import find_run
+from surreal_like.other_libraries import KEYWORDS_ELSEWHERE
 from surreal_like.run.train import train
 
 # Keywords that are arguments of `train`.

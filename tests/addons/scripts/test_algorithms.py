@@ -19,8 +19,8 @@ from surreal_like.addons.scripts import algorithms
 from surreal_like.addons.scripts.algorithms import ARGUMENTS, Trainable
 from surreal_like.algorithm.catalog import describe_algorithms, name_of
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.elsewhere import KEYWORDS_ELSEWHERE
 from surreal_like.experiment.resolve import defaults
+from surreal_like.other_libraries import KEYWORDS_ELSEWHERE
 from surreal_like.run.train import Run
 from tests.addons.scripts.test_trainer import OVERRIDES, digest
 
@@ -112,7 +112,7 @@ def test_it_is_saved_loaded_evaluated_and_goes_on_there(tmp_path: Path) -> None:
         (lambda: PPO("MlpPolicy", "CartPole-v1"), r"the environment: PPO\('CartPole-v1'\)"),
         (lambda: PPO("CnnPolicy"), r"learner_config\.model describes the network"),
         (lambda: PPO("x", n_steps=3), r"'n_steps'; it is session_config\.sender\.flush_iteration"),
-        (lambda: PPO("x", verbose=1), r"'verbose'; it is watch, an object .* here"),
+        (lambda: PPO("x", verbose=1), r"'verbose'; it is watch, an observer .* here"),
         (lambda: PPO(cast(Any, object())), r"env is an instance of object, .* give the class"),
         (lambda: PPO("x", gama=0.9), r"'gama'; .* did you mean gamma\?"),
         (lambda: PPO("x", huber_kappa=1.0), r"PPO has no setting 'huber_kappa'"),

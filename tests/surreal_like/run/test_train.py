@@ -478,6 +478,28 @@ def test_what_differs_is_listed_by_its_key() -> None:
     assert found["env_config.z"] == ("absent", "5")
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value", "differs"),
+    [
+        ("learner_config", "model", {"frozen": []}, False),
+        ("learner_config", "model", {"frozen": ["torso"]}, True),
+        ("env_config", "seats", "shuffled", False),
+        ("env_config", "seats", "fixed", True),
+    ],
+)
+def test_the_default_of_a_key_that_came_later_is_no_change(
+    section: str, key: str, value: object, differs: bool
+) -> None:
+    before = Config({section: {"model": {"memory": ""}}})
+    now = Config(before.to_dict())
+    if isinstance(value, dict):
+        now[section][key] |= value
+    else:
+        now[section][key] = value
+    assert bool(changes(before, now, [section])) is differs
+    assert (before.fingerprint() != now.fingerprint()) is differs
+
+
 def test_an_allowed_section_allows_what_is_below_it_only() -> None:
     before = Config({"algorithm": "a", "learner_config": {"algo": {"x": 1}, "algorithm": 1}})
     now = Config({"algorithm": "a", "learner_config": {"algo": {"x": 2}, "algorithm": 2}})

@@ -57,7 +57,7 @@ KEYWORDS_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "target_update_interval": "learner_config.algo.target.period",
         "tensorboard_log": "folder",
         "train_freq": "learner_config.replay.samples_per_insert",
-        "verbose": "watch, an object that is told what happens (docs/callbacks.md),",
+        "verbose": "watch, an observer of the run (docs/callbacks.md),",
         "vf_coef": "learner_config.algo.value_weight",
     }
 )
