@@ -96,6 +96,7 @@ def check(argv: Sequence[str]) -> int:
         raise UsageError("give one environment, as in my_module:MyEnv, or one experiment file")
     is_file = is_experiment(names[0])
     config = _read(names[0], settings, is_file)
+    session = config.session_config
     from surreal_like.env.check import check_env
     from surreal_like.experiment.batched import check_batched
 
@@ -103,6 +104,7 @@ def check(argv: Sequence[str]) -> int:
         config.env_config,
         steps=given.steps,
         seconds=given.seconds,
+        eval_episodes=session.stop.eval_episodes if session.evaluator.num else 0,
         check=partial(check_batched, config) if is_file else lambda env: None,
     )
     print(report)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from session import nest
 from session.errors import ConfigError
 from session.process.seeding import seed_all
+from session.show.text import count, plural
 from surreal_like.data.frames import stack_size, stack_spec
 from surreal_like.data.task import TASK, tasks_of
 from surreal_like.env.actions import random_action
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from surreal_like.env.multi_agent import AgentSpaces
 
 _SLOW_SECONDS = 0.02
+# An evaluation that takes longer gets advice.
+_LONG_EVALUATION_SECONDS = 60.0
 _TRIED_STEPS = 10
 _TRIED_SECONDS = 0.1
 
@@ -68,6 +71,7 @@ def check_env(
     steps: int = 300,
     seconds: float = 10.0,
     seed: int = 0,
+    eval_episodes: int = 100,
     check: Callable[[Env], None] = lambda env: None,
 ) -> Report:
     """Plays random steps and reports all mistakes of the environment.
@@ -79,6 +83,7 @@ def check_env(
         steps: number of random steps, followed by a comparison of copies.
         seconds: no step is begun after this time; one step is taken in any case.
         seed: seed of the environment and of the random actions.
+        eval_episodes: number of episodes of one evaluation, whose duration is estimated; 0: none.
         check: raises ConfigError for settings that do not go with an environment of one agent.
     """
     given: Any = env
@@ -95,7 +100,8 @@ def check_env(
         build = partial(_build_named, config)
     report = Report(str(config["env_name"]), survives=config.get("on_error") == "restart")
     with contextlib.suppress(StopChecking):
-        _Check(report, build, config, seed, single).run(steps, time.monotonic() + seconds, check)
+        checks = _Check(report, build, config, seed, single, eval_episodes)
+        checks.run(steps, time.monotonic() + seconds, check)
     return report
 
 
@@ -221,6 +227,22 @@ class _Loop:
             )
         report.add("advice" if median >= _SLOW_SECONDS else "ok", "step time", shown)
 
+    def report_evaluation(self, episodes: int) -> None:
+        """Adds advice if an evaluation that makes one step after the other is long.
+
+        Args:
+            episodes: number of its episodes.
+        """
+        steps = self._player.steps / max(self._ends, 1)
+        seconds = episodes * steps * self.median
+        if seconds > _LONG_EVALUATION_SECONDS:
+            least = "" if self._ends else "at least "
+            text = (
+                f"{episodes} episodes of {least}{count(steps)} steps take {least}"
+                f"{plural(round(seconds / 60), 'minute')}: lower session_config.stop.eval_episodes"
+            )
+            self._report.add("advice", "evaluation", text)
+
     def _look(self) -> list[Row]:
         """Checks the newest rows; returns those of agents that act."""
         return [row for row in self.rows if not self._player.values[row.agent].look(row)]
@@ -236,6 +258,7 @@ class _Check:
         config: `env_config`.
         seed: seed of the environment and of the random actions.
         single: True if there is one object only, which is not closed.
+        eval_episodes: number of episodes of one evaluation.
     """
 
     report: Report
@@ -243,6 +266,7 @@ class _Check:
     config: Mapping[str, Any]
     seed: int
     single: bool = False
+    eval_episodes: int = 0
 
     def run(self, steps: int, until: float, check: Callable[[Env], None]) -> None:
         """Runs all checks, in the order in which an author would look for mistakes."""
@@ -253,6 +277,9 @@ class _Check:
             loop = _Loop(report, player, self.seed)
             loop.play(steps, until)
             loop.report(steps, self.config.get("num_envs") or 8)
+            # Copies of a batch, and worker processes, make several steps at once.
+            if player.copies == 1 and self.config.get("vector", "native") in ("native", "sync"):
+                loop.report_evaluation(self.eval_episodes)
             player.report(report)
             if report.ok and isinstance(player, SinglePlayer):
                 with report.guard("settings"):

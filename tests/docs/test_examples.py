@@ -101,7 +101,7 @@ SHOWN = {
     "using_results.md": ["tests/addons/analysis/test_export.py runs it, without this package"],
     "troubleshooting.md": ["pdb waits for somebody who types"] * 2,
     "kubernetes.md": [
-        "test_objects.py reads it",
+        *["test_objects.py reads it"] * 2,
         *["test_kubectl.py runs it"] * 4,
         "test_kustomize.py builds it",
         *["test_kubectl.py runs it"] * 2,

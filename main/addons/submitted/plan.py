@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from main.cli.plan import FORMATS, note, requests
+from session.addons import load
 from session.addons.submitted.run import SubmittedCluster
 from session.folder import RunFolder
 from session.launchers.handle import make_cluster
-from session.launchers.launcher import end_advice
+from session.launchers.registry import launcher_of
 from session.program import path_from_here
 from surreal_like.experiment.user_code import keep_code
 from surreal_like.run.folder import held, new_path
@@ -19,7 +20,9 @@ def show_plan(plan: Plan, shape: str, request: RunRequest) -> str:
     """Returns the scripts; with a folder they are written there, to be submitted later."""
     if shape in FORMATS:
         return FORMATS[shape](plan, Path())
-    for line in (f"the run requests {requests(plan.topology)}", *end_advice(plan.config)):
+    names = [each.name for each in plan.topology]
+    advice = load(launcher_of(request.launcher).advice)(plan.config, names)
+    for line in (f"the run requests {requests(plan.topology)}", *advice):
         note(line)
     path = Path(request.folder or new_path(request.name))
     if request.folder is None:

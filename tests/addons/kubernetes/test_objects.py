@@ -532,6 +532,30 @@ def test_only_the_runs_own_pods_reach_its_ports() -> None:
     assert {each["port"] for each in allowed["ports"]} == opened
 
 
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_policy_of_the_page_lets_pods_reach_their_run_and_dns(version: str) -> None:
+    page = blocks(ROOT / "docs" / "kubernetes.md")
+    (text,) = [each.text for each in page if "kind: NetworkPolicy\n" in each.text]
+    policy = parse_yaml(text, "page")
+    validate(policy, version)
+    spec = policy["spec"]
+    assert spec["policyTypes"] == ["Egress"]
+    own, names = spec["egress"]
+    # `stop` removes what has the label of the run.
+    assert "labels" not in policy["metadata"]
+    objects = objects_of(setting_of(*GATEWAYS, *METRICS, name="mine"))
+    policies = {each["metadata"]["name"]: each for each in of_kind(objects, "NetworkPolicy")}
+    admitted = policies["mine-run"]["spec"]
+    assert spec["podSelector"] == admitted["podSelector"]
+    assert own == {"to": admitted["ingress"][0]["from"]}
+    (dns,) = names["to"]
+    assert dns.keys() == {"namespaceSelector", "podSelector"}
+    assert {(each["protocol"], each["port"]) for each in names["ports"]} == {
+        ("UDP", 53),
+        ("TCP", 53),
+    }
+
+
 def test_no_folder_of_a_node_grows_without_limit() -> None:
     limits = {}
     for owner, template in templates(objects_of(setting_of())):

@@ -224,7 +224,15 @@ def test_plan_questions_a_run_without_an_end(capsys: pytest.CaptureFixture[str],
     assert surreal_like(words) == 0
     said = capsys.readouterr().err
     assert "surreal-like: note: the run has neither a goal nor a budget" in said
-    assert launcher_of(on).advice
+
+
+def test_plan_prints_what_the_launcher_advises(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, _, name = launcher_of("slurm").advice.partition(":")
+    monkeypatch.setattr(f"{module}.{name}", lambda config, names: [f"look at {names[0]}"])
+    assert surreal_like(["plan", "configs/cartpole_dqn.yaml", "--on", "slurm"]) == 0
+    assert "surreal-like: note: look at " in capsys.readouterr().err
 
 
 @needs("join")

@@ -177,6 +177,41 @@ def test_a_slow_environment_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None
     assert "env_config.vector" in kinds(report, "advice")["step time"]
 
 
+def test_a_long_evaluation_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Chain.step
+
+    def slow(env: Chain, action: int) -> Step:
+        time.sleep(0.01)
+        return step(env, action)
+
+    monkeypatch.setattr(Chain, "step", slow)
+    limited = {"env_name": "toy:chain", "env_args": {"length": 99}, "limit_episode_length": 5}
+    for config, steps, episodes, said in (
+        (limited, 10, 1200, "1200 episodes of 5 steps take 1 minute: lower session_config.stop"),
+        (limited, 3, 4000, "4000 episodes of at least 3 steps take at least 2 minutes"),
+        (limited, 10, 100, None),
+        ({**limited, "vector": "process"}, 10, 4000, None),
+    ):
+        report = check_env(config, steps=steps, eval_episodes=episodes)
+        found = kinds(report, "advice").get("evaluation")
+        assert said in found if said and found else found is said
+
+
+def test_the_length_of_an_evaluation_is_that_of_the_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surreal_like.env.check._LONG_EVALUATION_SECONDS", 0.0)
+    for words, said in (
+        ((), "100 episodes of"),
+        (("session_config.stop.eval_episodes=7",), " 7 episodes of"),
+        (("session_config.evaluator.num=0",), "no mistakes"),
+    ):
+        assert main(["check", "toy:chain", "--steps=20", *words]) == 0
+        out = capsys.readouterr().out
+        assert said in out
+        assert ("evaluation" in out) == ("episodes of" in said)
+
+
 # A run takes what lies outside of a space, as before, and sees neither copies nor an end.
 TRIED = [
     (env, said)
