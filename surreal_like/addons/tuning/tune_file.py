@@ -21,7 +21,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import list_attached
-from session.launchers.restarts_and_deadlines import Deadlines
+from session.launchers.silence_and_restarts import Deadlines
 from surreal_like.addons.tuning.optuna_search import check_installed
 from surreal_like.addons.tuning.pbt import Explore, PopulationBased
 from surreal_like.addons.tuning.result import check_metric
