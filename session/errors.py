@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from types import CodeType
 from typing import ClassVar, Self
@@ -177,32 +175,3 @@ def _short(file: str) -> str:
     """Returns a path relative to the current folder if it is below it, else unchanged."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
-
-
-def did_you_mean(
-    name: str,
-    known: Iterable[str],
-    *,
-    lead: str = "",
-    otherwise: str = "",
-    most: int = 1,
-    cutoff: float = 0.6,
-    shown: Callable[[str], str] = str,
-) -> str:
-    """Returns ``did you mean X?`` for the known names most similar to an unknown one.
-
-    Upper and lower case are alike.
-
-    Args:
-        name: the unknown name.
-        known: the names that exist.
-        lead: text before the hint, such as "; ".
-        otherwise: text returned if no name is similar, without the lead.
-        most: maximum number of names shown, the most similar one first.
-        cutoff: minimum similarity, 0 to 1, as in ``difflib.get_close_matches``.
-        shown: known name -> its form in the hint.
-    """
-    spelt = {each.casefold(): each for each in known}
-    near = get_close_matches(name.casefold(), spelt, n=most, cutoff=cutoff)
-    names = " or ".join(shown(spelt[each]) for each in near)
-    return f"{lead}did you mean {names}?" if near else otherwise

@@ -842,6 +842,10 @@ a restored learner counts its updates from 0
 - if state is not None:
 - learner.iteration = state["iteration"]
 + if state is not None:
+> tests/surreal_like/coordinator/test_best_evaluation.py
+of equal evaluations of several policies the first stays the best
+- return best is None or value > best or (newest and value == best)
++ return best is None or value > best
 > tests/surreal_like/coordinator/test_stop_rule.py
 one evaluation alone confirms the goal
 - self._candidates[order] = evaluation

@@ -112,7 +112,7 @@ SCENARIOS = (
         "the snapshot before is used, the half-written one is removed",
         (
             _KEPT + "test_a_kill_during_a_snapshot_leaves_the_one_before",
-            "session/test_checkpoint.py"
+            "session/test_newest_checkpoint.py"
             "::test_a_process_killed_while_it_replaced_a_checkpoint_loses_none",
         ),
         "replay",

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from main.cli.commands import all_commands, overview
 from main.cli.output import HelpShown, OutputError, prepare_output
 from session.addons import Command, load
-from session.errors import SurrealError, UsageError, describe, did_you_mean, is_of_users_code
+from session.did_you_mean import did_you_mean
+from session.errors import SurrealError, UsageError, describe, is_of_users_code
 from session.folder import UNPACKED
 from session.hidden import hide_secrets
 from session.version import VERSION

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 from main.cli.output import HelpShown
 from session.config.sections import MAPPINGS
-from session.errors import ConfigError, UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, UsageError
 from session.process.component import TOKEN
 from surreal_like.run.request import RunRequest
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from session.addons.hooks import OPEN, F, Hook, fetch, is_url
-from session.errors import UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import UsageError
 from session.folder import RUNS, RunFolder
 from surreal_like.experiment.checkpoints import default_checkpoint
 from surreal_like.run.folder import TUNING

@@ -14,7 +14,8 @@ from session.config.config import Config
 from session.config.key import Key, Range, range_of
 from session.config.merge import leaves, quote
 from session.config.placeholder import expectation
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 
 # Whole numbers are sent and stored as int64.
 _TOO_LARGE = 1 << 63

@@ -7,7 +7,8 @@ from typing import Any
 
 from session.config.file import inline_yaml, plain_value
 from session.config.placeholder import expectation, is_unresolved
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 
 Section = Mapping[str, Any]
 

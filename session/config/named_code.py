@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from session.addons import add_ons, collect
 from session.config.config import Config, override
 from session.config.merge import quote
-from session.errors import ConfigError, SurrealError, UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, SurrealError, UsageError
 
 if TYPE_CHECKING:
     from session.folder import RunFolder

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from session.config.file import plain_value
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 
 _EXPECTED = {
     "object": "anything",

@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import cache
 
 from session.addons import Launcher, add_ons
-from session.errors import UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import UsageError
 
 # The default.
 LOCAL = Launcher("local", cluster="session.launchers.local:LocalCluster", attached=True)

@@ -29,7 +29,7 @@ from session.launchers.launcher import (
     write_run_files,
 )
 from session.launchers.out_of_memory import MemoryGuard
-from session.launchers.restarts_and_deadlines import Deadlines
+from session.launchers.silence_and_restarts import Deadlines
 from session.launchers.status import ComponentStatus, status_row
 from session.launchers.supervisor_state_machine import Supervision
 from session.process.clock import Clock, WallClock

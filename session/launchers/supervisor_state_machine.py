@@ -21,7 +21,7 @@ from session.addons import telemetry_kinds
 from session.config.string_enum import StringEnum
 from session.errors import FOLLOWS, UsageError
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Stop
-from session.launchers.restarts_and_deadlines import (
+from session.launchers.silence_and_restarts import (
     Deadlines,
     Loss,
     SupervisedComponent,

@@ -13,7 +13,8 @@ from typing import Any
 from session.addons import acting_kinds
 from session.config.config import Config
 from session.config.session_defaults import MOST_AGENTS
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.json_file import COUNT, FLAG, NUMBER, TEXT, MapOf, Maybe, read_object
 from session.lazy import import_own
 

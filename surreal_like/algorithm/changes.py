@@ -10,7 +10,8 @@ from typing import Any
 from session.config import Config
 from session.config.merge import quote
 from session.config.named_code import check_arguments
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.agent.agent import AgentMode
 
 # Keyword -> method of the learner, which takes the learner as first argument.

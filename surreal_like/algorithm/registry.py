@@ -13,7 +13,8 @@ import sys
 from types import ModuleType
 
 from session.config.named_code import hides, load_module, split_place
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.catalog import known_elsewhere, list_algorithms
 

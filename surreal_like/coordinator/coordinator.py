@@ -12,10 +12,10 @@ from typing import Any
 
 from session.addons.hooks import REPORTER
 from session.atomic_file import write_atomically
-from session.checkpoint import begins_anew
 from session.errors import describe
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
+from session.newest_checkpoint import begins_anew
 from session.process.context import BUSY_SECONDS, Context, run_generation
 from session.process.periodic import Every
 from session.show.overview import replay_capacity

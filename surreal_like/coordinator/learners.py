@@ -14,6 +14,7 @@ from session.config import Config
 from session.errors import RunError
 from session.process.clock import Clock
 from session.wire.one_way_sockets import Socket
+from surreal_like.coordinator.best_evaluation import is_better, score_of_policy
 from surreal_like.data.group import group
 from surreal_like.data.sender import Sender
 from surreal_like.dataflow.flow import NOT_READY, PASSED, STALLED, Flow
@@ -165,17 +166,12 @@ class Learners:
             flats: parameters of each policy, by the names of :attr:`flat_bytes`.
             score: the evaluation; a policy goes by the mean return of its own agents.
         """
-        means, versions = score.get("policies", {}), score.get("versions", {})
-        own = score["version"], score["iteration"]
         for policy, worker in self._workers.items():
-            flat, mean = flats.get(self._array(policy)), means.get(policy, score["mean_return"])
+            flat, own = flats.get(self._array(policy)), score_of_policy(score, policy)
             best = worker.saver.best_return
-            # Of equal ones the newest: in a game of a policy against itself all returns are 0.
-            better = best is None or mean > best or (self._joint and mean == best)
+            better = is_better(own["mean_return"], best, newest=self._joint)
             if flat is not None and better:
-                version, iteration = versions.get(policy, own)
-                its = {"mean_return": mean, "version": version, "iteration": iteration}
-                worker.save_best(flat, {**score, **its})
+                worker.save_best(flat, own)
 
     def _array(self, policy: str) -> str:
         return "flat" if self._workers[policy] is self.owner else f"flat/{policy}"

@@ -13,6 +13,7 @@ from session.config import Config
 from session.config.session_defaults import BUDGETS
 from session.errors import NOTICE
 from session.process.context import run_part
+from surreal_like.coordinator.best_evaluation import is_best_of_run
 from surreal_like.data.sender import Sender
 
 Evaluation = Mapping[str, Any]
@@ -124,21 +125,6 @@ class StopRule:
             means.get(policy, -inf) >= least for policy, least in self._eval_returns.items()
         )
 
-    def _value_of(self, evaluation: Evaluation) -> float:
-        """Returns the return by which evaluations are compared.
-
-        With goals of policies it is the sum of theirs: a joint return may be 0 in each episode.
-        """
-        means = evaluation.get("policies", {})
-        if not self._eval_returns:
-            return float(evaluation["mean_return"])
-        return float(sum(means.get(policy, -inf) for policy in self._eval_returns))
-
-    def _is_better(self, evaluation: Evaluation, best: Evaluation) -> bool:
-        """Returns True for a higher return; of several policies also for an equal one."""
-        mine, known = self._value_of(evaluation), self._value_of(best)
-        return mine > known or (mine == known and "policies" in evaluation)
-
     def _describe(self, evaluation: Evaluation) -> str:
         means = evaluation.get("policies", {})
         each = [
@@ -177,7 +163,7 @@ class StopRule:
         # Of several evaluators one may report an older version later.
         if self.last is None or order >= _order(self.last):
             self.last = evaluation
-        if self.best is None or self._is_better(evaluation, self.best):
+        if is_best_of_run(evaluation, self.best, self._eval_returns):
             self.best = evaluation
         if not self._is_evaluated or not self._is_met(evaluation) or self.confirmed is not None:
             return False

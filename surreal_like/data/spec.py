@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from session import nest
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.errors import DataError, SpecError
 
 OBS_TYPES = ("float32", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "bool")

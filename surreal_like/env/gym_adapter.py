@@ -18,7 +18,8 @@ import gymnasium
 from gymnasium import error
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from session.errors import ConfigError, MissingExtra, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, MissingExtra
 from session.nest import Nest
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.spec import compare

@@ -9,7 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from session.addons import collect, load
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.env.environment import VectorEnv
 from surreal_like.env.wrappers import horizon
 

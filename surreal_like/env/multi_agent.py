@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import spaces
 
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.added_parts import AGENT_ID, STATE, state_part
 from surreal_like.data.masks import MASK, has_mask, mask_spec

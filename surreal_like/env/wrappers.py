@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from session import nest
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.nest import Nest
 from surreal_like.data.casts import cast
 from surreal_like.data.spec import is_leaf, keep_parts

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from session.checkpoint import STATE, Checkpoints, Note, earlier_ones, read_sealed, read_state
+from session.checkpoint import STATE, earlier_ones, read_sealed, read_state
 from session.errors import CheckpointError, UsageError
 from session.folder import RUNS, RunFolder
+from session.newest_checkpoint import Checkpoints, Note
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 
 _log = logging.getLogger(__name__)

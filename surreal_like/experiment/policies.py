@@ -16,7 +16,8 @@ from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import quote
 from session.config.named_code import load_callable
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.data.added_parts import AGENT_ID, STATE, agent_id_part, critic_parts
 from surreal_like.data.policy_names import (
     DEFAULT_POLICY,

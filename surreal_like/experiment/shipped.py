@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from session.config import Config
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.json_file import NUMBER, TEXT, Nullable, read_object
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -7,7 +7,8 @@ from itertools import repeat
 
 from session.config.merge import quote
 from session.config.named_code import find_function
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.concurrency import concurrently
 from surreal_like.dataflow.flow import NOT_READY, STALLED, Flow

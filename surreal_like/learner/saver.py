@@ -18,17 +18,10 @@ import safetensors.numpy
 import torch
 from torch import nn
 
-from session.checkpoint import (
-    Checkpoints,
-    Note,
-    earlier_ones,
-    move_up,
-    read_state,
-    save_one,
-    set_aside,
-)
+from session.checkpoint import earlier_ones, move_up, read_state, save_one, set_aside
 from session.errors import CheckpointError, SurrealError
 from session.folder import RunFolder
+from session.newest_checkpoint import Checkpoints, Note
 from session.process.clock import Clock
 from surreal_like.data.parameters import Manifest
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId

@@ -13,7 +13,8 @@ import torch
 from session.addons import collect
 from session.config.merge import quote
 from session.config.named_code import load_callable
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.dataflow.flow import PASSED, STALLED, Flow, Operator, Signal

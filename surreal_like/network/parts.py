@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 import torch
 from torch import nn
 
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.errors import SpecError
 
 

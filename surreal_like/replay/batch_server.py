@@ -59,7 +59,7 @@ class ReplayService(Service):
         # Before the restore, which goes on with the random numbers of the snapshot.
         replay.reseed(context.seed)
         self._recovery.restore()
-        self._intake.commit = self._recovery.commit
+        self._intake.acks.commit = self._recovery.commit
         self._batches = wire.router(f"{name}.batches", REQUESTS)
         self._priorities = wire.pull(f"{name}.priorities", PRIORITIES)
         self._most_rows = _most_rows(context.config)
@@ -89,8 +89,7 @@ class ReplayService(Service):
         taken = self._intake.tick()
         self._chunks_taken += taken
         answered = self._answer_parked()
-        if self._intake.acks_due():
-            self._intake.send_acks()
+        self._intake.send_due_acks()
         if self._evict_due():
             self._replay.evict()
         if self._report_due():
@@ -384,7 +383,7 @@ class ReplayService(Service):
 
     def close(self) -> None:
         """Sends last acks, reports metrics, and saves a snapshot if it is done."""
-        self._intake.send_acks()
+        self._intake.acks.send()
         self._report()
         if self.done:
             self._recovery.save(self._account(self._replay.statistics()))

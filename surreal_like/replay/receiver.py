@@ -1,4 +1,4 @@
-"""Receives experience for a replay shard, keeps its accounts, and sends the acks for it."""
+"""Receives experience for a replay shard, and keeps its accounts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from session.errors import DecodeError, describe
 from session.process.clock import boot_number
 from session.process.context import Context
-from session.process.periodic import Every, Rate, Stopwatch
+from session.process.periodic import Rate, Stopwatch
 from session.wire import Message
 from session.wire.one_way_sockets import Socket
 from surreal_like.data.columns import recorded_columns
@@ -19,6 +19,7 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_accounts import steps_per_row
 from surreal_like.experience.schemas import EXPERIENCE
+from surreal_like.replay.ack_sender import AckSender
 from surreal_like.replay.acks import AckTracker
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.replay import Replay
@@ -67,15 +68,9 @@ class WakeupCoalescer:
 
 FENCED, WRONG_POLICY = "fenced", "wrong policy"
 _FENCED_DETAIL = "its rows were in updates that were not finite"
-_ALIVE_SECONDS = 0.5
-_NEWS_SECONDS = 0.01
-# A sender with less than this share of its window in flight does not wait for its next ack.
-_FILLED = 0.5
 _KEEP_FINISHED = 1000
 # There is one learner; of more peers the oldest is forgotten.
 _ASKING_PEERS = 16
-# A subscriber wakes its publisher each time it has read half of this many messages.
-_ACKS_HIGH_WATER_MARK = 64
 
 
 class ExperienceReceiver:
@@ -87,7 +82,7 @@ class ExperienceReceiver:
 
     Attributes:
         ledger: accounts of all chunks.
-        commit: called before acks are sent: what they say must survive the process.
+        acks: sends the acks for them.
         inserts: rows inserted.
         env_steps: environment steps of the chunks that this process has taken.
         agent_steps: steps of the agents whose rows it has inserted.
@@ -103,7 +98,6 @@ class ExperienceReceiver:
         wire, clock, name = context.wire, context.clock, context.name
         quiet_seconds = context.config.session_config.heartbeat.timeout
         self.ledger = AckTracker(clock.now, quiet_seconds, context.incarnation)
-        self.commit: Callable[[], None] = lambda: None
         self.inserts = Rate(clock=clock.now)
         self.env_steps = self.agent_steps = 0
         self.waiting = Stopwatch(clock.now)
@@ -123,17 +117,11 @@ class ExperienceReceiver:
         decide = session.get("gateway", {}).get("clients_decide", False)
         self._clients_decide = decide or not session.agent.num
         self._experience = wire.pull(f"{name}.experience", EXPERIENCE)
-        self._acks = wire.publisher(f"{name}.acks", high_water_mark=_ACKS_HIGH_WATER_MARK)
+        self.acks = AckSender(context, self.ledger)
         self._finished: dict[bytes, deque[dict[str, Any]]] = {}
         self._newest_finished: deque[dict[str, Any]] = deque(maxlen=_KEEP_FINISHED)
         self._stamps: dict[str, float] = {}
         self._boot = boot_number()
-        self._news = False
-        self._pressing = False
-        self._news_at = 0.0
-        self._news_only = False
-        self._alive = True
-        self._alive_due = Every(seconds=_ALIVE_SECONDS, clock=clock.now)
 
     def tick(self) -> int:
         """Reads chunks while the replay accepts them, at most :attr:`MOST`; returns how many."""
@@ -161,7 +149,7 @@ class ExperienceReceiver:
             if message.kind == "goodbye":
                 key = (sender.name, sender.incarnation)
                 self.ledger.goodbye(key, message.fields, guest=sender.joined)
-                self.send_acks()
+                self.acks.send()
             else:
                 self._take_chunk(sender, message)
         except DecodeError as error:
@@ -196,8 +184,7 @@ class ExperienceReceiver:
             return
         account = self.ledger.account(chunk.sender, chunk.incarnation)
         chunk.account = account.place
-        self._news = True
-        self._pressing |= chunk.filled >= _FILLED
+        self.acks.on_chunk(chunk)
         if not readable:
             self.ledger.count_dropped(chunk, WRONG_COLUMNS)
             return
@@ -250,34 +237,6 @@ class ExperienceReceiver:
             if self.returns is not None:
                 self.returns.forget(name, incarnation)
 
-    def acks_due(self) -> bool:
-        """Returns True periodically, and at once if a sender would soon wait for its ack."""
-        # A new subscriber may have missed its ack.
-        if self._acks.new_subscribers():
-            self._news_only = False
-        self._alive = self._alive_due()
-        if self._alive or not self._news_only or self._pressing:
-            return True
-        # Acks that fall due before the next wake-up are sent now.
-        return self._news and self._news_at <= self._context.clock.now() + max(0.0, self._rest.left)
-
-    def send_acks(self) -> None:
-        """Sends acks to the senders with news; after a new subscription, to all senders.
-
-        Each sender receives only its own ack, because with many agents reading the acks of others
-        costs too much. A periodic empty message to all senders reports that this replay is alive,
-        also a new incarnation that has no account of them.
-        """
-        self.commit()
-        news, self._news_only = self._news_only, True
-        self._news = self._pressing = False
-        self._news_at = self._context.clock.now() + _NEWS_SECONDS
-        for ack in sorted(self.ledger.acks(news=news), key=lambda r: r.incarnation):
-            message = Message("acks", {"senders": {ack.sender: list(ack[1:])}})
-            self._acks.publish(message, to=ack.sender)
-        if self._alive:
-            self._acks.publish(Message("acks", {"senders": {}}))
-
     def on_version(self, version: int) -> None:
         """Notes the newest version that the learner has published."""
         self._validator.newest_version = max(self._validator.newest_version, version)
@@ -285,7 +244,7 @@ class ExperienceReceiver:
     def fence(self, names: Collection[str]) -> None:
         """Drops the chunks of guests from now on, and draws their rows no more."""
         self._replay.fence(self.ledger.fence(names))
-        self.commit()
+        self.acks.commit()
 
     def roll_back(self, end: int) -> int:
         """Removes the rows that have come late; returns how many, see :meth:`Replay.roll_back`."""
@@ -293,7 +252,7 @@ class ExperienceReceiver:
         self.ledger.rolled_back += gone
         self._validator.suspect_all()
         # Before other rows lie where these were.
-        self.commit()
+        self.acks.commit()
         return gone
 
     def drain(self) -> None:
@@ -313,13 +272,18 @@ class ExperienceReceiver:
         """
         resting = self._rest.left > 0.0 and not awaited
         closed = self.waiting.held or resting
-        return [self._acks] if closed else [self._experience, self._acks]
+        return [self.acks.socket] if closed else [self._experience, self.acks.socket]
+
+    def send_due_acks(self) -> None:
+        """Sends acks if they fall due before the next wake-up."""
+        if self.acks.due(self._rest.left):
+            self.acks.send()
 
     def rest_seconds(self, otherwise: float) -> float:
         """Seconds that replay may sleep: until enough chunks gathered, then until acks are due."""
         left = self._rest.left
-        if left <= 0.0 and self._news:
-            left = self._news_at - self._context.clock.now()
+        if left <= 0.0:
+            left = self.acks.seconds_left
         return left if left > 0.0 else otherwise
 
     def pop_finished(self, peer: bytes) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from session import nest
-from session.checkpoint import Checkpoints
 from session.config import Config
 from session.errors import CheckpointError, describe
 from session.nest import Array
+from session.newest_checkpoint import Checkpoints
 from session.process.context import BUSY_SECONDS, Context, run_part
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.errors import DataError

@@ -15,7 +15,8 @@ from session.addons import collect
 from session.addons.hooks import REPLAY
 from session.config import Config
 from session.config.named_code import load_named
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.nest import Array
 from session.process.clock import Clock, WallClock
 from session.process.reporting import Reporting

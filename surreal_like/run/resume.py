@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from session.atomic_file import write_atomically
-from session.checkpoint import Checkpoints, begins_anew, read_state
+from session.checkpoint import read_state
 from session.config import Config
 from session.config.config import is_later_default
 from session.config.merge import leaves, nearest, paths, quote
@@ -16,6 +16,7 @@ from session.config.session_defaults import BUDGETS
 from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import LOCAL, launcher_of
+from session.newest_checkpoint import Checkpoints, begins_anew
 from surreal_like.experiment.user_code import edited_files
 
 _LEARNED = ("algorithm", "learner_config", "env_config")

@@ -24,7 +24,7 @@ SAID = (
     (
         "concepts",
         "within {} ms of a change",
-        ("surreal_like.replay.receiver._NEWS_SECONDS * 1000",),
+        ("surreal_like.replay.ack_sender._NEWS_SECONDS * 1000",),
     ),
     (
         "concepts",

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from session.checkpoint import Checkpoints
 from session.folder import RunFolder
+from session.newest_checkpoint import Checkpoints
 from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.train import Run

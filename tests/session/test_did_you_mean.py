@@ -1,4 +1,4 @@
-from session.errors import did_you_mean
+from session.did_you_mean import did_you_mean
 
 KNOWN = {"gamma": 0, "gammas": 1, "learning_rate": 2}
 

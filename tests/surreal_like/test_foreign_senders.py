@@ -86,7 +86,7 @@ def _chunks(stack: ExitStack, folder: Path) -> tuple[Any, Send]:
         message = chunk_of("FMT").to_message()
         message.sender = sender
         bench.service._intake._take(message)
-        bench.service._intake.send_acks()
+        bench.service._intake.acks.send()
 
     return [bench.service, bench.service._context.wire], send
 

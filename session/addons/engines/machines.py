@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from session.addons import collect, load
-from session.errors import UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import UsageError
 from session.launchers.instruction import Event
 from session.process.component import RESOURCES, Resources
 

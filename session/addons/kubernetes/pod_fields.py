@@ -9,7 +9,8 @@ from typing import Any
 
 from session.addons import acting_kinds
 from session.config import Config
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.process.component import RESOURCES
 
 EVERY_ROLE = "all"

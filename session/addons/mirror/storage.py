@@ -21,14 +21,8 @@ from typing import Any
 
 from session.addons.copies.run_files import StoredFile
 from session.checkpoint import seal, unseal
-from session.errors import (
-    CheckpointError,
-    ConfigError,
-    MissingExtra,
-    UsageError,
-    WireError,
-    did_you_mean,
-)
+from session.did_you_mean import did_you_mean
+from session.errors import CheckpointError, ConfigError, MissingExtra, UsageError, WireError
 from session.hidden import hide_secrets
 from session.json_file import COUNT, NUMBER, TEXT, MapOf, fault
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from session.config.file import read_file
-from session.errors import ConfigError, UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, UsageError
 from surreal_like.addons.analysis.learning_curves import GREEDY
 from surreal_like.addons.analysis.run_curves import RunCurves, check_metric
 from surreal_like.addons.analysis.run_groups import (

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from session.errors import UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import UsageError
 from session.folder import RunFolder
 from session.show.progress import AXES, Curve, Progress
 from session.tensorplex.groups import counts_rows, place_of_title

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from surreal_like.addons.atari.emulator import Emulator, Frame
 from surreal_like.env.actions import ActionValidator
 from surreal_like.env.environment import Env, Info, Step

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from session.errors import ConfigError, MissingExtra, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, MissingExtra
 from surreal_like.env.environment import Info
 
 Frame = npt.NDArray[np.uint8]

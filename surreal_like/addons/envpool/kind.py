@@ -7,7 +7,8 @@ from typing import Any
 
 import gymnasium
 
-from session.errors import ConfigError, MissingExtra, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, MissingExtra
 from surreal_like.env.kinds import EnvironmentKind, Wanted
 
 PREFIX = "envpool:"

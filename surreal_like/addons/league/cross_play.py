@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from session.checkpoint import Checkpoints
 from session.config import Config
 from session.errors import UsageError
+from session.newest_checkpoint import Checkpoints
 from session.process.seeding import component_seed, seed_all
 from surreal_like.addons.league.snapshot_opponent import outcome_of
 from surreal_like.addons.league.snapshots import FOLDER

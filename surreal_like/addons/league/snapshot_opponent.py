@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from session.checkpoint import Checkpoints
 from session.config import Config
 from session.errors import RefusedError
+from session.newest_checkpoint import Checkpoints
 from session.process.context import Context
 from session.wire.one_way_sockets import Socket
 from surreal_like.addons.league.snapshots import FOLDER

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from session.checkpoint import Checkpoints, read_state, save_one, set_aside
+from session.checkpoint import read_state, save_one, set_aside
 from session.errors import SurrealError
+from session.newest_checkpoint import Checkpoints
 from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import read_parameters, save_parameters

@@ -11,7 +11,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from session.errors import ConfigError, MissingExtra, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError, MissingExtra
 from surreal_like.env.kinds import is_installed
 
 PREFIX = "pettingzoo:"

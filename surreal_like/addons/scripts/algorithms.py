@@ -15,7 +15,8 @@ from session.addons.copies.run_files import open_files
 from session.atomic_file import write_atomically
 from session.config.defaults import BASE_LEARNER_CONFIG
 from session.config.named_code import Overrides, as_overrides, place_of
-from session.errors import RunError, UsageError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import RunError, UsageError
 from session.folder import RunFolder
 from surreal_like.addons.scripts.policy import Policy, load_policy, make_policy
 from surreal_like.algorithm.algorithm import Algorithm

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from session.launchers.instruction import Event
-from session.launchers.restarts_and_deadlines import (
+from session.launchers.silence_and_restarts import (
     Deadlines,
     Loss,
     SupervisedComponent,

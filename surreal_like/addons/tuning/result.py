@@ -11,7 +11,8 @@ from typing import Any
 
 from session.config import Config
 from session.config.merge import leaves
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from session.tensorplex.event_files import EventFile

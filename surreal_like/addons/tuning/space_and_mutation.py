@@ -19,7 +19,8 @@ from session.config.defaults import BASE_CONFIG
 from session.config.key import range_of
 from session.config.merge import join, nearest, paths, quote
 from session.config.placeholder import expectation
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 
 LISTS = ("grid", "choice", "ordered")
 WHOLE = ("randint", "lograndint")

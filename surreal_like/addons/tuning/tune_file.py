@@ -17,10 +17,11 @@ from session.config.merge import leaves, quote
 from session.config.named_code import folders_of, in_snapshot, split_place
 from session.config.sections import SECTIONS
 from session.config.session_defaults import BUDGETS
-from session.errors import ConfigError, did_you_mean
+from session.did_you_mean import did_you_mean
+from session.errors import ConfigError
 from session.folder import RunFolder
 from session.launchers.registry import list_attached
-from session.launchers.restarts_and_deadlines import Deadlines
+from session.launchers.silence_and_restarts import Deadlines
 from surreal_like.addons.tuning.optuna_search import check_installed
 from surreal_like.addons.tuning.pbt import Explore, PopulationBased
 from surreal_like.addons.tuning.result import check_metric

@@ -11,7 +11,7 @@ from typing import Any
 
 from session.errors import START_AGAIN
 from session.launchers.instruction import Signal, exit_error
-from session.launchers.restarts_and_deadlines import Deadlines, Loss, SupervisedComponents
+from session.launchers.silence_and_restarts import Deadlines, Loss, SupervisedComponents
 from session.process.component import Component, Restart, Topology
 from session.process.heartbeat import Beat
 from surreal_like.addons.tuning.dialogues import LEAVE, Dialogues

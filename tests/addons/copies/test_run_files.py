@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from session.addons.copies.run_files import RunFiles, StoredFile, open_files, write_file
-from session.checkpoint import STATE, Checkpoints, write_sealed
+from session.checkpoint import STATE, write_sealed
 from session.errors import CheckpointError
 from session.folder import RunFolder
+from session.newest_checkpoint import Checkpoints
 from tests.add_ons import needs
 
 

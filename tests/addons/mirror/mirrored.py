@@ -7,8 +7,9 @@ from pathlib import Path
 
 from session.addons.mirror.copier import Copier, Owner
 from session.addons.mirror.storage import Storage
-from session.checkpoint import Checkpoints, save_one
+from session.checkpoint import save_one
 from session.folder import RunFolder
+from session.newest_checkpoint import Checkpoints
 from tests.session.made_run import made_line, made_run
 
 OWNER = Owner("a-run", 1, 5)

@@ -18,11 +18,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from session.checkpoint import Checkpoints
 from session.config.merge import with_settings
 from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.launchers.backend import Exit
+from session.newest_checkpoint import Checkpoints
 from session.wire import AddressBook, Message
 from session.wire.requests import Call
 from surreal_like.addons.join.tokens import Token, make_token

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from session.addons.copies.run_files import BLOCK_BYTES, StoredFile
-from session.checkpoint import Checkpoints
 from session.errors import CheckpointError, WireError
 from session.folder import RunFolder
+from session.newest_checkpoint import Checkpoints
 from surreal_like.addons.tuning.trial_files import (
     FILES,
     TrialFiles,

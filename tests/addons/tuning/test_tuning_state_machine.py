@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from session.errors import HOPELESS
 from session.launchers.instruction import Signal, Start
-from session.launchers.restarts_and_deadlines import Deadlines
+from session.launchers.silence_and_restarts import Deadlines
 from session.process.heartbeat import Beat, State
 from surreal_like.addons.tuning.pbt import PopulationBased
 from surreal_like.addons.tuning.placement import HERE

@@ -18,7 +18,7 @@ from session.launchers.instruction import (
     Stop,
     exit_error,
 )
-from session.launchers.restarts_and_deadlines import Deadlines
+from session.launchers.silence_and_restarts import Deadlines
 from session.launchers.supervisor_state_machine import Phase, Supervision
 from session.process.component import Component, Restart, Topology
 from session.process.heartbeat import Beat, State

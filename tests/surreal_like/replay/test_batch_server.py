@@ -296,11 +296,11 @@ def test_a_sender_that_would_soon_wait_is_acked_at_once(
     bench.leave_room_before_the_next_sign_of_life()
     intake = bench.service._intake
     # However long the chunk takes to come, it is not time for the others.
-    intake._news_at = math.inf
+    intake.acks._news_at = math.inf
     bench.send(filled=filled)
     bench.until(lambda: intake.inserts.total == 20)
-    assert intake._news is waits
-    intake._news_at = 0.0
+    assert intake.acks._news is waits
+    intake.acks._news_at = 0.0
     bench.until(lambda: bench.ack() == [11, 2, 20, 0])
 
 
@@ -339,14 +339,14 @@ def test_replay_sleeps_no_longer_than_until_acks_are_due(make: Callable[..., Ben
     bench.until(bench.ack)
     bench.leave_room_before_the_next_sign_of_life()
     intake = bench.service._intake
-    intake._news_at = math.inf
+    intake.acks._news_at = math.inf
     bench.send()
     bench.until(lambda: intake.inserts.total == 20)
     bench.let(40)
-    intake._news_at = bench.clock.now() + 0.003
+    intake.acks._news_at = bench.clock.now() + 0.003
     assert bench.service.rest_seconds() == pytest.approx(0.003)
     bench.let(5)
-    assert not intake._news
+    assert not intake.acks._news
 
 
 def test_a_batch_is_not_answered_before_there_is_enough(make: Callable[..., Bench]) -> None:

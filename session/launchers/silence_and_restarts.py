@@ -1,4 +1,8 @@
-"""All components of a run: starts, requests to end, deadlines, restarts with back-off, kills."""
+"""All components of a run: when one counts as silent, is killed, and is started again.
+
+A component that misses its heartbeats, or does not end in time, is killed by SIGKILL; one that died
+is started again, with back-off, until its restart rule gives it up.
+"""
 
 from __future__ import annotations
 
