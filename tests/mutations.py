@@ -325,7 +325,7 @@ a checkpoint lists files of other folders
 a file of another format is read
 - if (found := content.pop("format", FORMAT)) != FORMAT:
 + if (found := content.pop("format", FORMAT)) is None:
-> tests/session/show/test_advice.py
+> tests/session/show/test_wanted_agents.py
 advice: looks at another number of agents count
 - same = list(takewhile(lambda load: load.agents == agents, reversed(loads)))[::-1]
 + same = list(loads)
@@ -353,7 +353,7 @@ prometheus: sessions of a run without gateways
 prometheus: every heartbeat is a restart
 - row.restarts = known.restarts + (known.incarnation < row.incarnation)
 + row.restarts = known.restarts + 1
-> tests/surreal_like/coordinator/test_progress_log.py
+> tests/surreal_like/coordinator/test_progress_file.py
 advice: senders of a restarted shard have waited for less than no time
 - new, self._senders_waited = max(0.0, waited - self._senders_waited), waited
 + new, self._senders_waited = waited - self._senders_waited, waited
@@ -499,7 +499,7 @@ a sink that has failed once gets no more points
 curves of all agents have one title
 - return self.tag if alone else f"{self.tag}{_COLON}{self.component}"
 + return self.tag
-> tests/session/launchers/test_out_of_memory.py
+> tests/session/launchers/test_memory_use.py
 memory that the kernel may drop counts as used
 - found.append(Reading(max(0, int(used) - cache), int(limit), limited=True))
 + found.append(Reading(int(used), int(limit), limited=True))
@@ -800,7 +800,7 @@ a guest is an agent by its word
 rows of another policy
 - if sender.published != self._policy:
 + if not sender.published:
-> tests/surreal_like/replay/test_acks.py
+> tests/surreal_like/replay/test_chunk_accounts.py
 rows that came early count as missing, too
 - return self.seen_rows - self.handled_rows - sum(rows for _, rows, _ in self.beyond.values())
 + return self.seen_rows - self.handled_rows
@@ -923,7 +923,7 @@ a component that was scaled away has not left well
 Tensorplex and Loggerplex wait for each other at the end
 - if sender.name not in (self._context.name, _LAST):
 + if sender.name != self._context.name:
-> tests/session/launchers/test_out_of_memory.py
+> tests/session/launchers/test_memory_use.py
 a process that ends itself with 0 has ended as planned
 - if exit_code == 0 and (beat is None or beat.state != State.done):
 + if False:

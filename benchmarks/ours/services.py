@@ -18,7 +18,7 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.sections import sections_of
 from session.folder import RunFolder
-from session.launchers.held_memory import HeldMemory
+from session.launchers.held_files import HeldMemory
 from session.launchers.launcher import protect, write_run_files
 from session.process.clock import WallClock
 from session.process.context import Context, Launch

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from main.cli.arguments import EXPERIMENT, FOLDER, HOST, SHOWN, SNAPSHOT, Option, Parser, request_of
-from main.cli.live_observer import Lines, LiveTable
+from main.cli.live_observer import LiveTable
 from main.cli.output import terminal_width
+from main.cli.progress_lines import Lines
 from main.cli.summary import seeds_table, summary
 from session.errors import UsageError
 from surreal_like.experiment.user_code import restart_archived

@@ -25,11 +25,11 @@ from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus
 from session.process.clock import Moment
 from session.process.heartbeat import State
-from session.show.advice import want_gateways
 from session.show.components import CORE
 from session.show.overview import overview
 from session.show.run_view import RunView
 from session.show.text import plural
+from session.show.wanted_agents import want_gateways
 
 # Time between two looks of `status --watch`, and of `attach`.
 _WATCH_SECONDS, _LOOK_SECONDS = 1.0, 0.25

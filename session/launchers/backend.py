@@ -13,7 +13,7 @@ from session.errors import START_AGAIN
 from session.folder import RunFolder
 from session.json_file import open_file
 from session.launchers.instruction import exit_error
-from session.launchers.out_of_memory import OutOfMemory
+from session.launchers.memory_use import OutOfMemory
 from session.process.component import Component
 from session.process.heartbeat import Beat, State, read_beat
 

@@ -12,7 +12,7 @@ from session.errors import UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend, Exit, StderrTail
 from session.launchers.fork_client import ForkServer, ForkServers, group_lives, kill_group, reap
-from session.launchers.out_of_memory import OutOfMemory
+from session.launchers.memory_use import OutOfMemory
 from session.process.component import Component
 
 

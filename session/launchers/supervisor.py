@@ -16,7 +16,7 @@ from session.errors import DeadlineError, UsageError
 from session.folder import RunFolder
 from session.launchers.backend import Backend, Exit
 from session.launchers.control import NAME, ControlSockets
-from session.launchers.held_memory import HeldMemory
+from session.launchers.held_files import HeldMemory
 from session.launchers.instruction import Event, Failure, Instruction, Signal, Start, Stop
 from session.launchers.launcher import (
     Outcome,
@@ -28,7 +28,7 @@ from session.launchers.launcher import (
     protect,
     write_run_files,
 )
-from session.launchers.out_of_memory import MemoryGuard
+from session.launchers.memory_use import MemoryGuard
 from session.launchers.silence_and_restarts import Deadlines
 from session.launchers.status import ComponentStatus, status_row
 from session.launchers.supervisor_state_machine import Supervision

@@ -13,7 +13,7 @@ from typing import Any
 from session.errors import UsageError
 from session.json_file import ANY
 from session.loggerplex.append_file import AppendFile
-from session.loggerplex.collector import Bound, Collector
+from session.loggerplex.telemetry_server import Bound, Collector
 from session.nest import Array
 from session.process.component import has_joined, is_client
 from session.process.context import Context

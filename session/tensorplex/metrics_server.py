@@ -16,12 +16,12 @@ from typing import Any
 from session.errors import UsageError
 from session.launchers.supervisor_state_machine import SCALABLE
 from session.loggerplex.append_file import AppendFile
-from session.loggerplex.collector import Bound, Collector
+from session.loggerplex.telemetry_server import Bound, Collector
 from session.nest import Array
 from session.process.component import SILENT_SECONDS, has_joined, is_client
 from session.process.context import Context
 from session.process.heartbeat import REPORTED, State, starting_seconds
-from session.show.advice import Advice, want_gateways
+from session.show.wanted_agents import Advice, want_gateways
 from session.tensorplex.groups import (
     Place,
     check_client_id,

@@ -24,7 +24,7 @@ from surreal_like.coordinator.component_reports import Monitor
 from surreal_like.coordinator.control import Control, Flats, requests
 from surreal_like.coordinator.final_evaluation import FinalEvaluation, why_none
 from surreal_like.coordinator.learners import Learners
-from surreal_like.coordinator.progress_log import ProgressLog
+from surreal_like.coordinator.progress_file import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.coordinator.stop_rule import Shutdown, Verdict, end_before
 from surreal_like.data.task import tasks_of

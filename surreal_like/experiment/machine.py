@@ -11,7 +11,7 @@ from session.addons.hooks import PORTS
 from session.config import Config
 from session.errors import UsageError
 from session.launchers.launcher import free_ports, resolve_host
-from session.launchers.out_of_memory import read_memory
+from session.launchers.memory_use import read_memory
 from session.wire.endpoint import LOOPBACK
 from surreal_like.data.added_parts import critic_parts, policy_spec
 from surreal_like.data.columns import parse_columns, row_bytes

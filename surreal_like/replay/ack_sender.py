@@ -8,7 +8,7 @@ from session.process.context import Context
 from session.process.periodic import Every
 from session.wire import Message
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 
 _ALIVE_SECONDS = 0.5
 _NEWS_SECONDS = 0.01

@@ -20,7 +20,7 @@ from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.row_accounts import steps_per_row
 from surreal_like.experience.schemas import EXPERIENCE
 from surreal_like.replay.ack_sender import AckSender
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from surreal_like.replay.chunk_validator import WRONG_COLUMNS, ChunkValidator
 from surreal_like.replay.replay import Replay
 from surreal_like.replay.reward_scale import make_return_counter

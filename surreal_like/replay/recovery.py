@@ -17,7 +17,7 @@ from session.newest_checkpoint import Checkpoints
 from session.process.context import BUSY_SECONDS, Context, run_part
 from surreal_like.data.spec import parse_obs_spec
 from surreal_like.errors import DataError
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from surreal_like.replay.kept_memory import KeptMemory, is_slower
 from surreal_like.replay.replay import Replay
 

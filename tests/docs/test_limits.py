@@ -57,8 +57,8 @@ SAID = (
         "accept {} MiB a second from one sender in the long run ({} MiB at once), make at most"
         " {} more files than components are planned ({} for scripts), and {} curves for each",
         (
-            "session.loggerplex.collector._BYTES_PER_SECOND / MiB",
-            "session.loggerplex.collector._BYTES_AT_ONCE / MiB",
+            "session.loggerplex.telemetry_server._BYTES_PER_SECOND / MiB",
+            "session.loggerplex.telemetry_server._BYTES_AT_ONCE / MiB",
             "session.loggerplex.log_server._LOGS",
             "session.loggerplex.log_server._SCRIPTS",
             "session.tensorplex.metrics_server._TAGS",
@@ -123,12 +123,12 @@ SAID = (
     (
         "resume_and_recovery",
         "Every {} s the launcher looks at the memory",
-        ("session.launchers.out_of_memory._LOOK_SECONDS",),
+        ("session.launchers.memory_use._LOOK_SECONDS",),
     ),
     (
         "resume_and_recovery",
         "Above {} % there is one warning",
-        ("session.launchers.out_of_memory._WARN_SHARE * 100",),
+        ("session.launchers.memory_use._WARN_SHARE * 100",),
     ),
     (
         "resume_and_recovery",
@@ -185,18 +185,24 @@ SAID = (
     (
         "monitoring",
         "waited for batches for more than {} % of the last {} s",
-        ("session.show.advice.LEARNER_WAITS * 100", "session.show.advice.LEARNER_SECONDS"),
+        (
+            "session.show.wanted_agents.LEARNER_WAITS * 100",
+            "session.show.wanted_agents.LEARNER_SECONDS",
+        ),
     ),
     (
         "monitoring",
         "waited for replay for more than {} % of the last {} s",
-        ("session.show.advice.SENDERS_WAIT * 100", "session.show.advice.SENDERS_SECONDS"),
+        (
+            "session.show.wanted_agents.SENDERS_WAIT * 100",
+            "session.show.wanted_agents.SENDERS_SECONDS",
+        ),
     ),
-    ("monitoring", "are free than {} % of the present", ("session.show.advice.FREE * 100",)),
+    ("monitoring", "are free than {} % of the present", ("session.show.wanted_agents.FREE * 100",)),
     (
         "monitoring",
         "The number changes at most once in {} s, unless",
-        ("session.show.advice.HOLD_SECONDS",),
+        ("session.show.wanted_agents.HOLD_SECONDS",),
     ),
     (
         "kubernetes",
@@ -277,7 +283,7 @@ SAID = (
     (
         "metrics",
         "quantiles 0.1, 0.5 and 0.9 of the last {} looks",
-        ("surreal_like.coordinator.progress_log._RECENT_LOOKS",),
+        ("surreal_like.coordinator.progress_file._RECENT_LOOKS",),
     ),
     (
         "metrics",
@@ -324,7 +330,7 @@ SAID = (
     (
         "resume_and_recovery",
         "names the {} largest processes",
-        ("session.launchers.out_of_memory._NAMED",),
+        ("session.launchers.memory_use._NAMED",),
     ),
     (
         "resume_and_recovery",

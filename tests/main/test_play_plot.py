@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from main.cli.live_observer import event_line
+from main.cli.progress_lines import event_line
 from main.cli.runs import find_runs
 from session.errors import UsageError
 from session.folder import RunFolder

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from main.cli.live_observer import Lines, LiveTable
+from main.cli.live_observer import LiveTable
 from main.cli.live_table import render
+from main.cli.progress_lines import Lines
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event

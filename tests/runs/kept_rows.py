@@ -29,7 +29,7 @@ if str(ROOT) not in sys.path:
 from session.config.sections import sections_of
 from session.folder import RunFolder
 from session.launchers.fork_client import ForkServers, Preload
-from session.launchers.held_memory import HeldMemory
+from session.launchers.held_files import HeldMemory
 from session.launchers.launcher import write_run_files
 from session.process.clock import WallClock
 from session.process.component import Component, Topology

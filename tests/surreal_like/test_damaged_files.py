@@ -23,7 +23,7 @@ from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.replay.recovery import ShardRecovery
 from surreal_like.run.resume import check_checkpoints

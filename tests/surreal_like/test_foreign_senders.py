@@ -29,13 +29,13 @@ from tests.surreal_like.replay.test_batch_server import Bench, config
 
 LIMIT = 40
 LIMITS = (
-    "surreal_like.replay.acks.SENDERS_LIMIT",
+    "surreal_like.replay.chunk_accounts.SENDERS_LIMIT",
     "surreal_like.ps.parameter_server.SENDERS_LIMIT",
     "surreal_like.ps.parameter_server._PATIENT_PEERS",
     "surreal_like.replay.receiver._KEEP_FINISHED",
     "surreal_like.replay.batch_server._PARKED_REQUESTS",
     "session.line_limit.SENDERS",
-    "session.loggerplex.collector._SENDERS",
+    "session.loggerplex.telemetry_server._SENDERS",
     "session.loggerplex.log_server._LOGS",
     "session.tensorplex.metrics_server._CLIENTS",
 )

@@ -17,7 +17,7 @@ from session.wire.roles import GUEST, WATCH, Grant
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.sender import Sender
 from surreal_like.experience.row_accounts import RowAccounts
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from tests.surreal_like.agent.rig import make_rig
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.test_batch_server import Bench, config

@@ -18,11 +18,11 @@ from session.wire.requests import Request
 from surreal_like.data.sender import Incarnations
 from surreal_like.experience.row_accounts import RowAccounts, RowFates
 from surreal_like.experience.send_window import Kept, SenderWindow
-from surreal_like.replay.acks import CLOSED, Ack, AckTracker
+from surreal_like.replay.chunk_accounts import CLOSED, Ack, AckTracker
 from tests.surreal_like.agent.rig import Rig, make_rig
 from tests.surreal_like.replay.chunks import chunk_of
-from tests.surreal_like.replay.test_acks import feed, numbered
 from tests.surreal_like.replay.test_batch_server import Bench, config
+from tests.surreal_like.replay.test_chunk_accounts import feed, numbered
 
 QUIET = 30.0
 NAMES = 64

@@ -6,7 +6,11 @@ from pathlib import Path
 
 from main.cli.plan import FORMATS, note, requests
 from session.addons.kubernetes.settings import warnings
-from surreal_like.addons.kubernetes.overlay import kubernetes_setting, render, write_overlay
+from surreal_like.addons.kubernetes.experiment_objects import (
+    kubernetes_setting,
+    render,
+    write_overlay,
+)
 from surreal_like.run.request import Plan, RunRequest
 
 

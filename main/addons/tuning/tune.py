@@ -14,8 +14,9 @@ from typing import IO, Any
 
 from main.addons.tuning.tune_table import colour_lines, head_lines, summary, trial_table
 from main.cli.arguments import SHOWN, Option, Parser, allow_change
-from main.cli.live_observer import Lines, LiveTable
+from main.cli.live_observer import LiveTable
 from main.cli.output import terminal_width
+from main.cli.progress_lines import Lines
 from main.cli.train import process_start
 from session.config import Config
 from session.errors import SurrealError, UsageError
@@ -24,7 +25,7 @@ from session.launchers.instruction import Event
 from session.launchers.registry import LOCAL
 from session.program import path_from_here
 from session.show.text import columns, duration, size
-from surreal_like.addons.tuning.exploit import replay_file
+from surreal_like.addons.tuning.exploit_files import replay_file
 from surreal_like.addons.tuning.slots import Machine, find_slots
 from surreal_like.addons.tuning.start import SECONDS, notes, read_given, resolve_all, run_tuning
 from surreal_like.addons.tuning.state import Trial, TrialState

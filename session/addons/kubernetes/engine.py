@@ -14,7 +14,7 @@ from session.addons.kubernetes.kubectl import Kubectl
 from session.addons.kubernetes.kustomize import dump_objects
 from session.addons.kubernetes.objects import make_stateful_set
 from session.addons.kubernetes.pod_fields import check_metadata, check_pods
-from session.addons.kubernetes.pods import Data
+from session.addons.kubernetes.pod_templates import Data
 from session.addons.kubernetes.settings import Setting, check_name, run_name
 from session.addons.kubernetes.table import Container, containers_of, describe_end, row_of
 from session.config.config import Config, apply_overrides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from session.addons.kubernetes.pods import ELASTIC, Data, pod_template
+from session.addons.kubernetes.pod_templates import ELASTIC, Data, pod_template
 from session.addons.kubernetes.settings import (
     INSTANCE,
     Setting,

@@ -24,7 +24,7 @@ from session.errors import START_AGAIN, RunError
 from session.folder import RunFolder
 from session.launchers.backend import Exit, StderrTail
 from session.launchers.fork_client import ONE_THREAD
-from session.launchers.out_of_memory import OutOfMemory
+from session.launchers.memory_use import OutOfMemory
 from session.launchers.status import process_lives
 from session.loggerplex.terminal import TERMINAL
 from session.process.component import Component

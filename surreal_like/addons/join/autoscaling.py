@@ -10,8 +10,8 @@ from functools import partial
 from math import ceil
 
 from session.addons.engines.machines import Machines
-from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
 from session.show.text import plural
+from session.show.wanted_agents import SENDERS_SECONDS, Advice, Load, want_agents
 from surreal_like.addons.join.admission_client import (
     Invitation,
     default_folder,

@@ -14,7 +14,13 @@ from session.folder import RunFolder
 from session.launchers.instruction import Event
 from session.loggerplex.append_file import AppendFile
 from session.show.text import decimal
-from surreal_like.addons.tuning.exploit import LINEAGE, PBT_LOG, donors, exploit_text, read_exploits
+from surreal_like.addons.tuning.exploit_files import (
+    LINEAGE,
+    PBT_LOG,
+    donors,
+    exploit_text,
+    read_exploits,
+)
 from surreal_like.addons.tuning.result import result_of, write_session
 from surreal_like.addons.tuning.state import OVER, Changed, plain_trial, state_text
 from surreal_like.addons.tuning.trial import FORMAT

@@ -18,7 +18,7 @@ from session.config.named_code import Overrides, as_overrides
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
 from session.launchers.launcher import free_ports, resolve_host
-from surreal_like.addons.tuning.exploit import follow_config
+from surreal_like.addons.tuning.exploit_files import follow_config
 from surreal_like.addons.tuning.result import TuningResult
 from surreal_like.addons.tuning.scheduler import Scheduler
 from surreal_like.addons.tuning.slots import Machine, find_slots

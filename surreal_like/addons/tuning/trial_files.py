@@ -27,7 +27,7 @@ from session.checkpoint import STATE
 from session.errors import WireError
 from session.folder import RunFolder
 from session.wire.schema import Count, Fields, ListOf, MapOf, Type
-from surreal_like.addons.tuning.exploit import DONOR
+from surreal_like.addons.tuning.exploit_files import DONOR
 
 _FILES_LIMIT = 10_000
 # Of all files of a trial together.

@@ -19,7 +19,7 @@ from session.folder import RunFolder
 from session.launchers.backend import Exit
 from session.launchers.fork_client import ForkServers
 from session.launchers.instruction import Event, Signal, Start
-from session.launchers.out_of_memory import MemoryGuard
+from session.launchers.memory_use import MemoryGuard
 from session.launchers.processes import Processes
 from session.process.entry import remove_socket_folders
 from session.process.heartbeat import read_beat
@@ -29,7 +29,7 @@ from session.wire import AddressBook
 from session.wire.requests import Request
 from session.wire.schema import one_line
 from session.wire.security import Security
-from surreal_like.addons.tuning.exploit import copy_checkpoint, in_place, write_settings
+from surreal_like.addons.tuning.exploit_files import copy_checkpoint, in_place, write_settings
 from surreal_like.addons.tuning.handle import Control, Reported
 from surreal_like.addons.tuning.optuna_search import OptunaSearch
 from surreal_like.addons.tuning.placement import HERE

@@ -25,7 +25,13 @@ from session.show.progress import Curve, Progress
 from session.show.text import decimal
 from surreal_like.addons.analysis.plot import save
 from surreal_like.addons.analysis.run_curves import RunCurves, check_metric
-from surreal_like.addons.tuning.exploit import Arrow, Part, check_number, lineage, read_exploits
+from surreal_like.addons.tuning.exploit_files import (
+    Arrow,
+    Part,
+    check_number,
+    lineage,
+    read_exploits,
+)
 from surreal_like.addons.tuning.result import number_name, score_of
 from surreal_like.addons.tuning.space_and_mutation import (
     LISTS,

@@ -16,7 +16,7 @@ import pytest
 from main.cli import main as surreal_like
 from session.addons.kubernetes.settings import Setting
 from session.config.config import Config, apply_overrides
-from surreal_like.addons.kubernetes.overlay import kubernetes_setting
+from surreal_like.addons.kubernetes.experiment_objects import kubernetes_setting
 from surreal_like.run.request import RunRequest
 from tests.addons.kubernetes.cluster import FOREIGN, NamedCluster, TestedCluster, open_cluster
 from tests.addons.kubernetes.control_plane import ControlPlane

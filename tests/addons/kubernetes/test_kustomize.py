@@ -11,7 +11,7 @@ import yaml
 
 from session.addons.kubernetes.secret import KEYS_FOLDER, overlay_secrets, write_overlay_keys
 from session.tensorplex.prometheus import exposition
-from surreal_like.addons.kubernetes.overlay import write_overlay
+from surreal_like.addons.kubernetes.experiment_objects import write_overlay
 from tests.addons.kubernetes.conftest import ROOT, setting_of
 from tests.addons.kubernetes.schemas import validate
 from tests.addons.kubernetes.test_manifests import OVERLAYS, copy_of_k8s

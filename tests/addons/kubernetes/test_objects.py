@@ -33,7 +33,7 @@ from session.process.component import Topology
 from session.process.heartbeat import starting_seconds
 from session.version import VERSION
 from session.wire.security import KEY_FILES, write_keys
-from surreal_like.addons.kubernetes.overlay import kubernetes_setting, render
+from surreal_like.addons.kubernetes.experiment_objects import kubernetes_setting, render
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import RunRequest
 from tests.addons.kubernetes.conftest import ROOT, experiment, setting_of

@@ -25,7 +25,7 @@ from session.wire.requests import Call
 from session.wire.roles import GUEST, Grant
 from session.wire.security import Security, allow
 from surreal_like.addons.tuning import worker_connections
-from surreal_like.addons.tuning.exploit import write_settings
+from surreal_like.addons.tuning.exploit_files import write_settings
 from surreal_like.addons.tuning.scheduler import Fifo
 from surreal_like.addons.tuning.state import Trial
 from surreal_like.addons.tuning.trial import own_words, run_id_of

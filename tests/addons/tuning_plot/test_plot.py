@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.addons.tuning.exploit import Arrow, donors, lineage, read_exploits
+from surreal_like.addons.tuning.exploit_files import Arrow, donors, lineage, read_exploits
 from surreal_like.addons.tuning.state import Trial, TrialState
 from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.addons.tuning_plot.plot import TuningData, draw_lineage, draw_scores, plot_tuning

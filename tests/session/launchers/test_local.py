@@ -17,7 +17,7 @@ import pytest
 
 from session.errors import HOPELESS, DeadlineError, SurrealError, UsageError
 from session.folder import RunFolder
-from session.launchers import control_client, out_of_memory
+from session.launchers import control_client, memory_use
 from session.launchers.fork_client import ForkServers, Preload
 from session.launchers.handle import open_run
 from session.launchers.instruction import Event
@@ -538,9 +538,9 @@ def test_without_memory_a_run_saves_and_ends_as_failed(
 ) -> None:
     used = [0.5]
     monkeypatch.setattr(
-        out_of_memory, "read_memory", lambda: out_of_memory.Reading(int(1e9 * used[0]), 10**9)
+        memory_use, "read_memory", lambda: memory_use.Reading(int(1e9 * used[0]), 10**9)
     )
-    monkeypatch.setattr(out_of_memory, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(memory_use, "_LOOK_SECONDS", 0.05)
     with Run(run_folder) as run:
         run.started()
         used[0] = 0.92

@@ -18,7 +18,7 @@ import pytest
 from session.addons import add_ons
 from session.errors import UsageError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from surreal_like.replay.kept_memory import KeptMemory
 from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.storage import Rows

@@ -11,7 +11,7 @@ import pytest
 
 from surreal_like.experience import send_window
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from surreal_like.replay.shard_connection import LearnedSteps
 from tests.surreal_like.replay.chunks import chunk_of
 from tests.surreal_like.replay.cluster import Cluster, config

@@ -17,7 +17,7 @@ from session.config import Config
 from session.folder import RunFolder
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay import kinds
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from surreal_like.replay.kept_memory import KeptMemory
 from surreal_like.replay.receiver import ExperienceReceiver
 from surreal_like.replay.replay import load_replay_class

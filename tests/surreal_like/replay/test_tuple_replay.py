@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from surreal_like.data.batch import make_batch
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.acks import AckTracker
+from surreal_like.replay.chunk_accounts import AckTracker
 from surreal_like.replay.tuple_replay import ExpTuple, TupleReplay
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import EPISODES, chunk_of

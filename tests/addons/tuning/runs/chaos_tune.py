@@ -206,7 +206,7 @@ def all_killed(tuning: Tuning) -> Row:
 def cut_short(tuning: Tuning) -> Row:
     tuning.process.end()
     tuning.process.wait(10)
-    case = "tests/addons/tuning/test_exploit.py::test_the_newest_intact_checkpoint_is_copied"
+    case = "tests/addons/tuning/test_exploit_files.py::test_the_newest_intact_checkpoint_is_copied"
     argv = [sys.executable, "-m", "pytest", "-q", str(ROOT / case)]
     found = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     return Row(

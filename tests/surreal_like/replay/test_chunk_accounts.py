@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surreal_like.experience.chunk import Chunk
-from surreal_like.replay.acks import OLDER_INCARNATION, Ack, AckTracker
+from surreal_like.replay.chunk_accounts import OLDER_INCARNATION, Ack, AckTracker
 from tests.examples import examples
 from tests.surreal_like.replay.chunks import chunk_of
 

@@ -13,8 +13,8 @@ import numpy as np
 from session.loggerplex.append_file import AppendFile
 from session.process.context import Context
 from session.process.periodic import Every
-from session.show.advice import SENDERS_SECONDS, Advice, Load, want_agents
 from session.show.progress import mode_name
+from session.show.wanted_agents import SENDERS_SECONDS, Advice, Load, want_agents
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.learner.metrics import recent_means

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from session.show.advice import Advice, Load, want_agents, want_gateways
+from session.show.wanted_agents import Advice, Load, want_agents, want_gateways
 
 # Shares in which the learner and the senders wait.
 IDLE, STARVED, HELD = (0.1, 0.1), (0.34, 0.0), (0.0, 0.6)

@@ -14,7 +14,7 @@ from session.process.clock import CountedClock
 from session.process.component import Component, Topology
 from session.process.context import Context, Launch
 from session.wire import AddressBook
-from surreal_like.coordinator.progress_log import ProgressLog
+from surreal_like.coordinator.progress_file import ProgressLog
 from surreal_like.coordinator.run_stats import RunStats
 from surreal_like.learner.metrics import recent_means
 

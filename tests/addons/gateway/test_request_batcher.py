@@ -7,8 +7,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surreal_like.addons.gateway.gateway import Batcher
 from surreal_like.addons.gateway.messages import Request
+from surreal_like.addons.gateway.request_batcher import Batcher
 from surreal_like.addons.gateway.sessions import Session
 from tests.addons.gateway.rig import make_session
 

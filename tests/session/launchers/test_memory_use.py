@@ -13,7 +13,7 @@ import pytest
 
 from session.folder import RunFolder
 from session.launchers.backend import StderrTail
-from session.launchers.out_of_memory import (
+from session.launchers.memory_use import (
     MemoryGuard,
     OutOfMemory,
     Reading,
@@ -208,7 +208,7 @@ def test_in_a_cgroup_its_limit_and_its_processes_count() -> None:
     group = Path("/sys/fs/cgroup/memory", f"surreal-like-test-{os.getpid()}")
     group.mkdir()
     code = (
-        "import json; from pathlib import Path; from session.launchers import out_of_memory as m; "
+        "import json; from pathlib import Path; from session.launchers import memory_use as m; "
         "data = bytes(100 << 20); r = m.read_memory(); print(m.describe(r, Path('/dev/null/none')))"
     )
     enter = f'echo $$ > {group}/cgroup.procs && exec {sys.executable} -c "{code}"'

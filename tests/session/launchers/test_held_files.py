@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from session.launchers.held_memory import HeldMemory
+from session.launchers.held_files import HeldMemory
 from session.process.component import Component, Topology
 
 TOPOLOGY = Topology(
