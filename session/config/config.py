@@ -211,6 +211,7 @@ _LATER: dict[str, Any] = {
     "agent_id": False,
     "team_reward": "own",
     "model.frozen": [],
+    "model.layer_norm": False,
 }
 _UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
 
