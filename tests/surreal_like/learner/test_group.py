@@ -99,7 +99,7 @@ SAME: dict[str, tuple[Make, Callable[[int], Batch], float]] = {
     "ppo, minibatches": (lambda: learner_of(PPO, unrolls.configs(PPO)), single_steps, 1e-5),
     "ppo, advantages per minibatch": (
         lambda: learner_of(
-            # Parts of two rows: a rank has none in some of them.
+            # Parts of four rows: a rank has none in some of them.
             PPO,
             unrolls.configs(PPO, normalize_advantages_per="minibatch", minibatches=8),
         ),
