@@ -1,7 +1,8 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
 `docs/configuration.md` is made of the Keys of the default configs, the tables of the pages in
-`MEASURED` of `benchmarks/results/`, that of the trained policies of their cards. Tests hold that all are up to date.
+`MEASURED` of `benchmarks/results/`, that of the trained policies of their cards. Tests hold that
+all are up to date.
 """
 
 from __future__ import annotations
