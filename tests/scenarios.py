@@ -82,7 +82,7 @@ SCENARIOS = (
             _KILLED + "test_an_agent_that_hangs_is_replaced",
             _FAULTS + "test_one_name_twice",
             _SUPERVISION + "test_silence_is_death",
-            _SHARD + "test_acks.py::test_older_incarnations_are_refused_with_the_reason",
+            _SHARD + "test_chunk_accounts.py::test_older_incarnations_are_refused_with_the_reason",
         ),
         "agent",
     ),

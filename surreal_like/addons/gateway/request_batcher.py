@@ -1,4 +1,4 @@
-"""Which requests are answered together, and how long they wait for company."""
+"""Batches of requests that are answered together, and how long they wait for company."""
 
 from __future__ import annotations
 
