@@ -62,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
     elif given.what == "experiments":
         _experiments()
     elif given.what == "trained":
-        _trained()
+        _policies()
     else:
         _runs(given.word, as_json=given.json)
     return 0
@@ -124,8 +124,8 @@ def _experiments() -> None:
         print(f"{extra}: {install_line(extra)}")
 
 
-def _trained() -> None:
-    cards = list_trained()
+def _policies() -> None:
+    cards = list_policies()
     rows = [
         [
             *(name, card.environment, card.algorithm, count(card.env_steps)),

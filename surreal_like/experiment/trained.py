@@ -22,7 +22,7 @@ _CARD = "card.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """How a policy was learned, and what it reaches.
+    """Facts about a trained policy: its training, and its returns.
 
     Args:
         environment: ``env_config.env_name``.

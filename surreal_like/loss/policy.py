@@ -41,7 +41,7 @@ def normalize_advantages(
     """Returns `x` with mean 0 and standard deviation 1 over the elements of mask 1; 0 elsewhere.
 
     Args:
-        x, mask: of one shape.
+        x, mask: tensors of one shape.
         sums: returns the sum and the number of the elements of mask 1.
         sample: True for the deviation of a sample of n, whose squares are divided by n - 1.
     """

@@ -173,7 +173,7 @@ def make_encoder(
     Args:
         obs_spec: observations spec from the environment config.
         image_features: number of features of each image.
-        convolutions, layer_norm: of each image, as for `CNN`.
+        convolutions, layer_norm: arguments of the `CNN` of each image.
 
     Raises:
         SpecError: the spec is malformed, or an image too small for the convolutions.
