@@ -112,6 +112,7 @@ wheel: $(VENV)/.installed
 	$(BIN)/python -m pip wheel $(QUIET) --no-deps --wheel-dir dist dist/*.tar.gz
 	$(MAKE) VENV=dist/venv WHAT="$$(echo dist/*.whl)" dist/venv/.installed
 	cd dist && venv/bin/surreal-like train cartpole_dqn --folder run 'session_config.stop={iterations: 5}'
+	cd dist && venv/bin/surreal-like evaluate cartpole_dqn --trained --episodes 20
 
 bench: $(VENV)/.installed
 	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS); done

@@ -125,7 +125,7 @@ def _experiments() -> None:
 
 
 def _policies() -> None:
-    cards = list_policies()
+    cards = list_trained()
     rows = [
         [
             *(name, card.environment, card.algorithm, count(card.env_steps)),

@@ -140,7 +140,8 @@ class PQNLearner(Learner):
         """Returns Q `[..., A]` of rows `[M]`, or of whole unrolls `[T, B]`."""
         state = state_before(batch)
         if state is None and batch.rewards.dim() == 1:
-            return self.q_network(batch.obs)
+            found: torch.Tensor = self.q_network(batch.obs)
+            return found
         return self.q_network.unroll(batch.obs, state, batch.first, **inputs_before(batch))[0]
 
     def loss(self, batch: Batch) -> Loss:

@@ -21,7 +21,7 @@ from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.masks import mask_values
 from surreal_like.network.module import ObsModule
 from surreal_like.network.noisy import Noise, NoisyLinear
-from surreal_like.network.recurrent import MEMORY_INPUTS, Core, InformedCore, make_memory
+from surreal_like.network.recurrent import MEMORY_INPUTS, make_memory
 from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, Torso, make_torso
 
 Array = npt.NDArray[Any]
@@ -195,7 +195,8 @@ class QNetwork(ObsModule):
         outputs = _outputs(distribution)
         self._shape = (num_actions, outputs)
         width = self.torso.out_features
-        self.core: Core | InformedCore | None = None
+        # A Core, or an InformedCore.
+        self.core: Any = None
         if model.get("memory"):
             actions = {"type": "discrete", "dim": [num_actions]}
             self.core = make_memory(model, width, actions)
@@ -224,7 +225,7 @@ class QNetwork(ObsModule):
 
     def unroll(
         self, obs: Any, state: torch.Tensor | None, first: torch.Tensor, **before: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor, Any]:
         """Returns Q `[T, B, num_actions]` of sequences, and the state after their last row.
 
         Args:
@@ -256,7 +257,6 @@ class QNetwork(ObsModule):
         self, rows: Any, state: torch.Tensor | None, first: torch.Tensor, **before: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         features: torch.Tensor = self.torso(self.seen(rows))
-        assert self.core is not None
         found: tuple[torch.Tensor, torch.Tensor] = self.core(
             features.view(*first.shape, -1), state, first, **before
         )
@@ -268,7 +268,7 @@ class QNetwork(ObsModule):
         state: torch.Tensor | None,
         first: torch.Tensor,
         rewards: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor, Any]:
         """Returns Q `[N, num_actions]` and the next state, at one row of each stream.
 
         Args:
