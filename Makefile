@@ -16,13 +16,15 @@ CHECKED := $(PACKAGES) $(wildcard tests benchmarks examples)
 # The data plane, in about ten minutes. Whole runs and the like: by name.
 BENCH ?= storage replay parameters scale actor
 
-.PHONY: help train learn learn-multi test test-all test-lowest chaos lint format docs address wheel bench image
+.PHONY: help train learn learn-multi trained zoo test test-all test-lowest chaos lint format docs address wheel bench image
 .PHONY: cluster-test kind-test manifests clean
 
 help:
 	@echo 'make train     CartPole, solved by cooperating processes; sets up $(VENV) first if need be'
 	@echo 'make learn     what the shipped experiments learn and how fast, over three seeds: ten minutes to half an hour'
 	@echo 'make learn-multi  the same of several agents; runs that are kept are not repeated'
+	@echo 'make trained NAME=...  learns a shipped experiment again, and puts it among the trained policies'
+	@echo 'make zoo       plays 1,000 episodes of each trained policy, and compares them with its card'
 	@echo 'make test      what decides about a change: ruff, mypy, all tests but the slow ones and those that need root, kubectl or Chromium'
 	@echo 'make test-all  the same with the slow tests, more environments, and those that need root, kubectl or Chromium'
 	@echo 'make test-lowest  the tests of make test with the lowest versions that setup.py allows'
@@ -45,6 +47,12 @@ learn: $(VENV)/.installed
 
 learn-multi: $(VENV)/.installed
 	@$(BIN)/python benchmarks/learn.py --group learn_multi --resume $(ARGS)
+
+trained: $(VENV)/.installed
+	@$(BIN)/python benchmarks/zoo.py $(NAME) $(ARGS)
+
+zoo: $(VENV)/.installed
+	@$(BIN)/python benchmarks/zoo.py --check score $(ARGS)
 
 # A test file stays in one worker: what its tests share is started once. Files keep their order:
 # the last ones are short, so that all workers end at about the same time.
@@ -104,6 +112,7 @@ wheel: $(VENV)/.installed
 	$(BIN)/python -m pip wheel $(QUIET) --no-deps --wheel-dir dist dist/*.tar.gz
 	$(MAKE) VENV=dist/venv WHAT="$$(echo dist/*.whl)" dist/venv/.installed
 	cd dist && venv/bin/surreal-like train cartpole_dqn --folder run 'session_config.stop={iterations: 5}'
+	cd dist && venv/bin/surreal-like evaluate cartpole_dqn --trained --episodes 20
 
 bench: $(VENV)/.installed
 	@set -e; for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py $(ARGS); done

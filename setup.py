@@ -133,7 +133,7 @@ setup(
     package_data={
         **{name: ["py.typed", "*.pyi", "**/*.pyi"] for name in PACKAGES},
         "main.cli": ["project/*"],
-        "surreal_like.configs": ["*.yaml"],
+        "surreal_like.configs": ["*.yaml", "trained/**/*"],
         "surreal_like.results": ["learn.json", "learn_multi.json"],
         "surreal_like.addons.gateway.clients": ["*.js", "*.hpp", "*.cpp"],
         "surreal_like.addons.gateway.page": ["*.html", "*.js"],

@@ -132,6 +132,7 @@ MULTI = (
 ROWS = (
     row("cartpole_ppo", 475.0, 15.0),
     row("cartpole_dqn", 475.0, 20.0),
+    row("cartpole_pqn", 475.0, 60.0),
     row("cartpole_qrdqn", 475.0, 60.0),
     row("cartpole_rainbow", 475.0, 60.0),
     row("cartpole_apex", 475.0, 60.0),

@@ -1,7 +1,8 @@
 """Writes what is generated in the documents: `python docs/generate.py`.
 
 `docs/configuration.md` is made of the Keys of the default configs, the tables of the pages in
-`MEASURED` of `benchmarks/results/`. Tests hold that all are up to date.
+`MEASURED` of `benchmarks/results/`, that of the trained policies of their cards. Tests hold that
+all are up to date.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from session.config.placeholder import expectation, is_unresolved  # noqa: E402
 from surreal_like.algorithm.catalog import list_algorithms  # noqa: E402
 from surreal_like.algorithm.registry import find_algorithm  # noqa: E402
 from surreal_like.experiment.resolve import defaults  # noqa: E402
+from surreal_like.experiment.trained import list_trained  # noqa: E402
 from surreal_like.exploration.schedule import SCHEDULE_CONFIG  # noqa: E402
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -44,7 +46,9 @@ _EXAMPLES = re.compile(
     r".*?(<!-- end -->\n)",
     re.DOTALL,
 )
+_CARDS = re.compile(r"(<!-- generated: configs/trained -->\n).*?(<!-- end -->\n)", re.DOTALL)
 PAGE = ROOT / "docs" / "configuration.md"
+ZOO = ROOT / "docs" / "zoo.md"
 MEASURED = (
     ROOT / "benchmarks" / "README.md",
     *(
@@ -333,9 +337,32 @@ def with_example_files(text: str) -> str:
     return _EXAMPLES.sub(newest, text)
 
 
+def with_cards(text: str) -> str:
+    """A page with the table of the trained policies."""
+    rows = []
+    for name, card in list_trained().items():
+        score, picture = card.score, f"images/zoo/{name}.gif"
+        seeds = ", ".join(f"{seed}: {mean:,.6g}" for seed, mean in card.seeds.items())
+        mean = f"{score['mean_return']:,.6g} ± {score['standard_error']:.2g}"
+        cells = [
+            f"![{name}]({picture})" if (ROOT / "docs" / picture).exists() else "",
+            f"`{name}`" + (f", extra `{card.extra}`" if card.extra else ""),
+            f"`{card.environment}`",
+            card.algorithm,
+            f"{card.env_steps:,}",
+            f"{mean} ({score['min_return']:,.6g} to {score['max_return']:,.6g})",
+            f"**{card.seed}** of {seeds}",
+        ]
+        rows.append(f"|{'|'.join(cells)}|")
+    head = "||name|environment|algorithm|env steps|mean return|seed|\n|---|---|---|---|---|---|---|"
+    table = "\n".join([head, *rows])
+    return _CARDS.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
+
+
 if __name__ == "__main__":
     PAGE.write_text(configuration())
     for page in PAGES:
         page.write_text(with_example_files(page.read_text()))
     for page in MEASURED:
         page.write_text(with_tables(page.read_text()))
+    ZOO.write_text(with_cards(ZOO.read_text()))

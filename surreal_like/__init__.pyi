@@ -14,6 +14,7 @@ from surreal_like.addons.scripts.algorithms import A3C as A3C
 from surreal_like.addons.scripts.algorithms import DDPG as DDPG
 from surreal_like.addons.scripts.algorithms import DQN as DQN
 from surreal_like.addons.scripts.algorithms import PPO as PPO
+from surreal_like.addons.scripts.algorithms import PQN as PQN
 from surreal_like.addons.scripts.algorithms import R2D2 as R2D2
 from surreal_like.addons.scripts.algorithms import SAC as SAC
 from surreal_like.addons.scripts.algorithms import TD3 as TD3

@@ -52,8 +52,11 @@ group: moments of observations are those of a rank
 - for each in group().gather(flat.cpu().numpy(), "moments"):
 + for each in [flat.cpu().numpy()]:
 group: advantages are normalized by the rows of a rank
-- place[name] = normalize_advantages(column, given, _mean_of_all)
-+ place[name] = normalize_advantages(column, given)
+- place[name] = normalize_advantages(column, given, _sums_of_all, sample=sample)
++ place[name] = normalize_advantages(column, given, sample=sample)
+group: a row that fills a part counts among its advantages
+- prepare(part if counts else View(part, lambda x: x[:0]))
++ prepare(part)
 group: what ends the passes is decided by each rank
 - last = _of_group(last, batch)
 + pass

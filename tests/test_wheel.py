@@ -128,8 +128,11 @@ def test_it_has_the_packages_and_the_experiments_and_nothing_else(installed: Ins
         "session",
         "surreal_like",
     }
-    configs = {Path(name).name for name in names if name.startswith("surreal_like/configs/")}
-    assert configs == {path.name for path in (ROOT / "configs").glob("*.yaml")}
+    inside = "surreal_like/configs/"
+    configs = {name.removeprefix(inside) for name in names if name.startswith(inside)}
+    folder = ROOT / "configs"
+    shipped = [*folder.glob("*.yaml"), *filter(Path.is_file, folder.glob("trained/**/*"))]
+    assert configs == {path.relative_to(folder).as_posix() for path in shipped}
     assert not [name for name in names if "/tests/" in name or "/benchmarks/" in name]
 
 
@@ -186,6 +189,12 @@ def test_a_shipped_experiment_is_trained_by_its_name(installed: Installed, folde
     assert json.loads((folder / "run" / "result.json").read_text())["iterations"] >= 5
     where = installed.read("python", "-c", "import surreal_like; print(surreal_like.__file__)")
     assert Path(where.strip()).is_relative_to(installed.bin.parent)
+
+
+def test_a_trained_policy_plays_at_once(installed: Installed, folder: Path) -> None:
+    words = ("evaluate", "cartpole_pqn", "--trained", "--episodes", "5", "--json")
+    assert json.loads(installed.read("surreal-like", *words))["mean_return"] > 475.0
+    assert not list(folder.iterdir())
 
 
 def test_a_new_project_runs(

@@ -175,7 +175,7 @@ FOLDER = (
         "--from",
         dest="start_from",
         metavar="RUN[:best|latest|STEP]",
-        help="begin a new run with the networks of another run's checkpoint",
+        help="begin a new run with the networks of another run's checkpoint, or of trained:NAME",
     ),
     Option(
         "--parts",
@@ -194,6 +194,12 @@ SNAPSHOT = Option(
     dest="from_snapshot",
     action="store_true",
     help="use the code that the run archived at its start, instead of the installed code",
+)
+TRAINED = Option(
+    "--trained",
+    action="store_true",
+    help="RUN is a trained policy that comes with the library (surreal-like list trained), as "
+    "trained:RUN is",
 )
 IMPORT_PATH = Option(
     "--import-path",

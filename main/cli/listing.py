@@ -1,4 +1,4 @@
-"""``surreal-like list``: algorithms, environments, shipped experiments, runs."""
+"""``surreal-like list``: algorithms, environments, shipped experiments, trained policies, runs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from session.program import install_line
 from session.show.run_view import state_of, took
 from session.show.text import GAP, MISSING, columns, count, decimal, short_time
 from surreal_like.experiment.shipped import list_experiments
+from surreal_like.experiment.trained import list_trained
 
 
 def run(argv: Sequence[str]) -> int:
@@ -26,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser(
         "list",
         "Shows what there is to train, and what was trained.",
-        Option("what", choices=("algorithms", "environments", "experiments", "runs")),
+        Option("what", choices=("algorithms", "environments", "experiments", "trained", "runs")),
         Option(
             "word",
             nargs="?",
@@ -60,6 +61,8 @@ def run(argv: Sequence[str]) -> int:
         _environments(given.word or "")
     elif given.what == "experiments":
         _experiments()
+    elif given.what == "trained":
+        _policies()
     else:
         _runs(given.word, as_json=given.json)
     return 0
@@ -118,6 +121,27 @@ def _experiments() -> None:
         "\ntwo cores without a GPU; -: not measured. What an extra needs is installed by:"
     )
     for extra in sorted({each.extra for each in found} - {""}):
+        print(f"{extra}: {install_line(extra)}")
+
+
+def _policies() -> None:
+    cards = list_trained()
+    rows = [
+        [
+            *(name, card.environment, card.algorithm, count(card.env_steps)),
+            f"{decimal(card.score['mean_return'])} +- {decimal(card.score['standard_error'])}",
+            card.extra,
+        ]
+        for name, card in cards.items()
+    ]
+    head = ["name", "environment", "algorithm", "env steps", "mean return", "extra"]
+    print(columns(head, rows, right=(3, 4)))
+    print(
+        "\nShow one: surreal-like play NAME --trained; go on from one: surreal-like train NAME"
+        "\n--from trained:NAME; mean return: of fresh episodes, and its standard error. What an"
+        "\nextra needs is installed by:"
+    )
+    for extra in sorted({card.extra for card in cards.values()} - {""}):
         print(f"{extra}: {install_line(extra)}")
 
 

@@ -16,6 +16,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import UsageError
 from session.folder import RUNS, RunFolder
 from surreal_like.experiment.checkpoints import default_checkpoint
+from surreal_like.experiment.trained import PREFIX, trained_folder
 from surreal_like.run.folder import TUNING
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def find_policy(given: argparse.Namespace) -> RunFolder:
     Raises:
         UsageError: there is none, or no trial has a score.
     """
-    folder = find_folder(given.run)
+    folder = find_folder(PREFIX * getattr(given, "trained", False) + given.run)
     if is_tuning(folder):
         tuning, folder = folder, of_tunings(OPEN)(folder).best_run()
         sys.stderr.write(f"best trial of tuning {tuning}: {folder.path.name}\n")
@@ -107,10 +108,11 @@ def open_found(folder: RunFolder) -> RunHandle:
 def find_folder(text: str) -> RunFolder:
     """Returns the folder of a run or of a tuning; errors are those of :func:`find_run`.
 
-    A run at a URL is fetched into a temporary folder.
+    A run at a URL is fetched into a temporary folder; ``trained:NAME`` comes with the library.
     """
-    if is_url(text):
-        return RunFolder(fetch(text), copy_of=text)
+    place = fetch(text) if is_url(text) else trained_folder(text)
+    if place is not None:
+        return RunFolder(place, copy_of=text)
     runs = all_runs()
     if text == "latest" and runs:
         return runs[-1]

@@ -114,8 +114,10 @@ class Config(dict[str, Any]):
         for each in (plain, *(plain.get("policies") or {}).values()):
             learner = each.get("learner_config") or {}
             (learner.get("replay") or {}).pop("columns", None)
-            if isinstance(model := learner.get("model"), dict):
-                learner["model"] = _cover(model, "model.")
+            as_numbers(learner)
+            for name in ("model", "algo"):
+                if isinstance(section := learner.get(name), dict):
+                    learner[name] = _cover(section, f"{name}.")
         names = ("learner_config", "env_config")
         covered: dict[str, Any] = {name: _cover(plain.get(name, {})) for name in names}
         covered |= {"algorithm": plain.get("algorithm"), "policies": plain.get("policies") or {}}
@@ -211,7 +213,12 @@ _LATER: dict[str, Any] = {
     "agent_id": False,
     "team_reward": "own",
     "model.frozen": [],
+    "model.layer_norm": False,
+    "algo.normalize_advantages_per": "batch",
+    "algo.normalized_reward_clip": 0.0,
 }
+# Schedules of learner_config.algo that were one number before.
+_WERE_NUMBERS = ("clip",)
 _UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
 
 
@@ -223,6 +230,18 @@ def is_later_default(path: str, value: Any) -> bool:
         value: value of the key.
     """
     return path in _LATER and bool(_LATER[path] == value)
+
+
+def as_numbers(learner: dict[str, Any]) -> None:
+    """Changes constant schedules of a plain `learner_config` to the numbers that they were before.
+
+    So recorded runs and their fingerprints are still those of the same experiment.
+    """
+    algo = learner.get("algo") or {}
+    for key in _WERE_NUMBERS:
+        given = algo.get(key)
+        if isinstance(given, dict) and given.get("kind") == "constant":
+            algo[key] = given.get("start")
 
 
 def _cover(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:

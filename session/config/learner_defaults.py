@@ -74,6 +74,12 @@ LEARNER_KEYS = {
                 False,
                 "Divide rewards by the running deviation of all discounted returns.",
             ),
+            "normalized_reward_clip": Key(
+                0.0,
+                "Normalized rewards, or sums of n_step of them, are clipped to +- this; 0: never.",
+                within=FROM_0,
+                idle=Idle("normalize_rewards", (False,)),
+            ),
             "synchronous": Key(
                 False,
                 "After each unroll, or their part of a training iteration, agents wait for a "

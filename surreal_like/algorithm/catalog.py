@@ -63,6 +63,9 @@ _REGISTERED: Mapping[str, Registration] = MappingProxyType(
             memory=CORES,
             central_critic=True,
         ),
+        "pqn": Registration(
+            "surreal_like.algorithm.pqn:PQN", ("discrete",), "unrolls", memory=CORES
+        ),
         "sac": Registration(
             "surreal_like.algorithm.sac:SAC", ("continuous",), "rows", bounded=True
         ),

@@ -19,6 +19,7 @@ import torch
 from session.config import Config
 from session.config.key import FROM_0, SHARE, Idle, Key, section
 from session.errors import ConfigError
+from surreal_like.agent.actor_critic_agent import rewards_of
 from surreal_like.agent.agent import Agent, AgentMode, Progress
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
@@ -167,15 +168,33 @@ class DQNAgent(Agent):
     def act(self, obs: Any) -> Any:
         """Returns the actions `[N]` of observations `[N, ...]`.
 
-        With `priority.initial: acting`, in training, also the values of the taken and of the best
-        actions, the columns `q_taken` and `q_greedy`.
+        In training also columns: with `priority.initial: acting` the values of the taken and of the
+        best actions, `q_taken` and `q_greedy`; with a memory the state before the row, `memory`.
         """
+        if self.q_network.core is not None:
+            return self._remember(obs, self.q_network.core)
         q_values = self.q_network(obs)
         actions = self.explore(q_values)
         if not self.sends_values:
             return actions
         taken = taken_value(q_values, torch.from_numpy(actions))
         return actions, {"q_taken": taken.numpy(), "q_greedy": greedy_value(q_values).numpy()}
+
+    def _remember(self, obs: Any, core: Any) -> Any:
+        before = self.initial_state(len(self.first)) if self.state is None else self.state
+        first = torch.as_tensor(self.first)
+        q_values, state = self.q_network.act(obs, before, first, **rewards_of(self))
+        actions = self.explore(q_values)
+        # The action that is taken, a random one too.
+        self.state = core.remember(state, torch.as_tensor(actions)) if core.inputs else state
+        if self.agent_mode is not AgentMode.training:
+            return actions
+        return actions, {"memory": before.numpy()}
+
+    def initial_state(self, n: int) -> Any:
+        """Returns zeros `[n, state_size]`; None without a memory."""
+        core = self.q_network.core
+        return None if core is None else core.initial_state(n)
 
     def act_on_arrays(self, obs: npt.NDArray[Any]) -> Any:
         """Returns the actions `[N]` of observations `[N, ...]`."""
@@ -226,7 +245,7 @@ class DQNAgent(Agent):
         return default_config()
 
 
-class DQNLearner(QLearner[QNetwork]):
+class DQNLearner(QLearner):
     """Moves Q of the taken actions towards reward plus discounted value of the next state."""
 
     make_model = staticmethod(make_network)

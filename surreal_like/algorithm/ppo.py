@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from session.config import Config
-from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Key, section
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE, Idle, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.actor_critic_agent import ActorAgent
 from surreal_like.algorithm.algorithm import Algorithm
@@ -37,7 +37,7 @@ from surreal_like.dataflow import (
     update_value_scale,
 )
 from surreal_like.dataflow.batches import flat_actions, policy_columns, rows_of
-from surreal_like.exploration.schedule import SCHEDULE_CONFIG
+from surreal_like.exploration.schedule import SCHEDULE_CONFIG, make_schedule, schedule_section
 from surreal_like.learner.target import ADAPTIVE_STEP_CONFIG, AdaptiveStep, KLPenalty
 from surreal_like.loss.policy import (
     clipped_surrogate_loss,
@@ -55,10 +55,8 @@ _ALGO_CONFIG = ALGO_CONFIG | {
         "Bias against variance of advantages: 0 relies on the values, 1 on the rewards.",
         within=SHARE,
     ),
-    "clip": Key(
-        0.2,
-        "Probability ratios beyond 1 +- this get no gradient; 0: no clip.",
-        within=FROM_0,
+    "clip": schedule_section(
+        "Probability ratios beyond 1 +- this get no gradient: a schedule; constant 0: no clip.", 0.2
     ),
     "value_clip": Key(
         0.0,
@@ -93,7 +91,13 @@ _ALGO_CONFIG = ALGO_CONFIG | {
     "minibatches": Key(4, "Minibatches per pass; each makes one update.", within=FROM_1),
     "normalize_advantages": Key(
         True,
-        "Normalize the advantages of each batch to mean 0 and standard deviation 1.",
+        "Normalize advantages to mean 0 and standard deviation 1.",
+    ),
+    "normalize_advantages_per": Key(
+        "batch",
+        "Rows of mean 0 and deviation 1; minibatch: in each pass anew, by the sample's deviation.",
+        one_of=("batch", "minibatch"),
+        idle=Idle("normalize_advantages", (False,)),
     ),
     "learning_rate": SCHEDULE_CONFIG | {"kind": "constant", "start": 3e-4, "end": 0.0},
     "adaptive_learning_rate": section(
@@ -129,6 +133,9 @@ class PPOLearner(ActorCriticLearner):
     def __init__(self, **kwargs: Any) -> None:
         _check(kwargs["learner_config"].algo)
         super().__init__(**kwargs)
+        self.clip = make_schedule(self.algo.clip, "learner_config.algo.clip", least=0.0)
+        # A schedule that falls to 0 stays a clip there.
+        self.clips = any(value for _, value in self.clip.points)
         self.kl_penalty = KLPenalty(self.algo.kl.coefficient, self.algo.kl.target)
         self.adaptive_step: AdaptiveStep | None = None
         if self.algo.adaptive_learning_rate.kl:
@@ -144,10 +151,14 @@ class PPOLearner(ActorCriticLearner):
         flow = rollouts(self).for_each(compute_advantages(self, lambda_=algo.gae_lambda))
         if self.value_scale is not None:
             flow = flow.for_each(update_value_scale(self.value_scale))
-        if algo.normalize_advantages:
+        prepare = None
+        if algo.normalize_advantages and algo.normalize_advantages_per == "minibatch":
+            prepare = standardize("advantages", sample=True)
+        elif algo.normalize_advantages:
             flow = flow.for_each(standardize("advantages"))
         passes = {"num_sgd_iter": algo.num_sgd_iter, "minibatches": algo.minibatches}
-        flow = flow.for_each(train_one_step(self, **passes, until=self.far_enough))
+        train = train_one_step(self, **passes, until=self.far_enough, prepare=prepare)
+        flow = flow.for_each(train)
         flow = flow.for_each(update_kl(self.kl_penalty))
         if self.adaptive_step is not None:
             flow = flow.for_each(update_learning_rate(self.adaptive_step))
@@ -163,13 +174,14 @@ class PPOLearner(ActorCriticLearner):
         algo, mask = self.algo, rows.mask
         policy, values = see(self.network, rows)
         log_ratio = policy.log_prob(flat_actions(rows.actions, mask.ndim)) - rows.log_probs
-        if algo.clip:
-            gains = clipped_surrogate_loss(log_ratio, rows.advantages, algo.clip)
+        clip = self.clip.at(self)
+        if self.clips:
+            gains = clipped_surrogate_loss(log_ratio, rows.advantages, clip)
         else:
             gains = surrogate_loss(log_ratio, rows.advantages)
         if algo.value_clip:
-            clip = algo.value_clip * self.value_unit
-            errors = clipped_value_loss(values, rows["values"], rows.value_targets, clip)
+            limit = algo.value_clip * self.value_unit
+            errors = clipped_value_loss(values, rows["values"], rows.value_targets, limit)
         else:
             errors = squared_loss(values, rows.value_targets)
         mean = mean_over(mask)
@@ -180,7 +192,7 @@ class PPOLearner(ActorCriticLearner):
             divergence = mean(self.network.head.of(policy_columns(rows)).kl(policy))
             loss = loss + self.kl_penalty.coefficient * divergence
         log_ratio = log_ratio.detach()
-        clipped = (log_ratio.exp() - 1.0).abs() > (algo.clip or 1.0)
+        clipped = (log_ratio.exp() - 1.0).abs() > (clip if self.clips else 1.0)
         metrics = {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
@@ -193,7 +205,8 @@ class PPOLearner(ActorCriticLearner):
     def stats(self, batch: Batch) -> dict[str, Any]:
         """Returns the metrics of a whole batch, as far as it has the columns for them."""
         rows = rows_of(batch)
-        metrics: dict[str, Any] = {"entropy_weight": self.entropy.at(self), **self.value_metrics()}
+        metrics: dict[str, Any] = {"clip": self.clip.at(self), **self.value_metrics()}
+        metrics["entropy_weight"] = self.entropy.at(self)
         if "values" in rows and "value_targets" in rows:
             metrics["explained_variance"] = explained_variance(
                 rows["values"], rows.value_targets, rows.mask

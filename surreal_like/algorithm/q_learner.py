@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from session.config import Config
 from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Idle, Key, section
@@ -56,10 +56,8 @@ Q_LEARNER_CONFIG = Config(
     }
 )
 
-QNetworkT = TypeVar("QNetworkT", bound=QNetwork)
 
-
-class QLearner(Learner, Generic[QNetworkT]):
+class QLearner(Learner):
     """Learns Q values that bootstrap from a target network; a subclass adds the loss.
 
     Attributes:
@@ -69,7 +67,7 @@ class QLearner(Learner, Generic[QNetworkT]):
         target: the network that values the next state.
     """
 
-    make_model: Callable[[Config, Config], QNetworkT]
+    make_model: Callable[[Config, Config], QNetwork]
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

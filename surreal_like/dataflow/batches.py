@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from surreal_like.data.group import group
 from surreal_like.dataflow.flow import Operator
 from surreal_like.dataflow.items import Joined, axis_in, axis_of, batch_of, columns_of, copy_item
 from surreal_like.errors import DataError
-from surreal_like.loss.policy import masked_mean, normalize_advantages
+from surreal_like.loss.policy import masked_sums, normalize_advantages
 
 # Columns of the policy that acted.
 _OF_POLICY = ("logits", "mean", "log_std", "alpha", "beta")
@@ -137,12 +137,16 @@ def flat_actions(actions: torch.Tensor, lead: int = 2) -> torch.Tensor:
     return actions.flatten(lead) if continuous else actions
 
 
-def standardize(*fields: str) -> Operator:
+def standardize(*fields: str, sample: bool = False) -> Operator:
     """Returns an operator that shifts and scales columns to mean 0 and standard deviation 1.
 
     Over the elements of mask 1 of the whole item, so it belongs behind `concat`; elsewhere the
     result is 0. A field is a column of the batch, or one of its extras. In a group of learners it
     is over the elements of all ranks.
+
+    Args:
+        fields: names of the columns.
+        sample: True for the deviation of a sample of n, whose squares are divided by n - 1.
     """
 
     def apply(item: Any) -> Any:
@@ -155,20 +159,19 @@ def standardize(*fields: str) -> Operator:
             column = place[name]
             mask = batch.get("mask")
             given = torch.ones_like(column) if mask is None else mask
-            place[name] = normalize_advantages(column, given, _mean_of_all)
+            place[name] = normalize_advantages(column, given, _sums_of_all, sample=sample)
         return item
 
     return Operator(f"standardize({', '.join(fields)})", apply)
 
 
-def _mean_of_all(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Returns the `masked_mean` over all ranks of the group."""
-    together = group()
+def _sums_of_all(x: torch.Tensor, mask: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Returns the `masked_sums` over all ranks of the group."""
+    together, sums = group(), masked_sums(x, mask)
     if together.size == 1:
-        return masked_mean(x, mask)
-    sums = torch.stack([(x * mask).sum(), mask.sum()]).double()
-    total, count = together.sum(sums.cpu().numpy(), "mean")
-    return x.new_tensor(total / max(count, 1.0))
+        return sums
+    found = together.sum(torch.stack(sums).double().cpu().numpy(), "sums")
+    return x.new_tensor(found).unbind()
 
 
 def concat(min_rows: int) -> Operator:

@@ -15,6 +15,7 @@ from session.errors import CheckpointError, UsageError
 from session.folder import RUNS, RunFolder
 from session.newest_checkpoint import Checkpoints, Note
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
+from surreal_like.experiment.trained import trained_folder
 
 _log = logging.getLogger(__name__)
 
@@ -109,8 +110,8 @@ def checkpoint_of(text: str) -> Path:
 
     Args:
         text: ``RUN``, ``RUN:best``, ``RUN:latest`` or ``RUN:12000``, where RUN is a run folder or
-            its name below ``runs/``; or the folder of the checkpoint itself. ``RUN`` alone means
-            :func:`default_checkpoint`.
+            its name below ``runs/``; ``trained:NAME``; or the folder of the checkpoint itself.
+            ``RUN`` alone means :func:`default_checkpoint`.
 
     Raises:
         UsageError: the run or the checkpoint does not exist.
@@ -119,6 +120,8 @@ def checkpoint_of(text: str) -> Path:
     if os.path.isfile(Path(text) / "state.json"):
         read_state(Path(text))
         return Path(text)
+    if (trained := trained_folder(text)) is not None:
+        return whole_checkpoint(RunFolder(trained, copy_of=text), "best")
     named = _NAMED.fullmatch(text)
     name, checkpoint = named.groups() if named else (text, "")
     # The name of a run may end like that of a checkpoint: 2026-11-25T10:00.

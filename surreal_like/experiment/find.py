@@ -18,6 +18,7 @@ from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.policy_names import learning_policies
 from surreal_like.errors import SpecError
 from surreal_like.experiment.checkpoints import whole_checkpoint
+from surreal_like.experiment.trained import how_to_replace, trained_folder
 from surreal_like.learner.group_leader import of_rank
 from surreal_like.learner.joint import KEY, share_plan
 from surreal_like.learner.learner import Learner
@@ -82,8 +83,21 @@ def load_agent(place: str, config: Config) -> Agent:
             )
     kind = algorithm_of(own, run).agent
     agent = kind(**sections_of(own), agent_id=0, agent_mode=AgentMode.eval_stochastic)
-    load_parameters(agent.module_dict(), whole_checkpoint(run, checkpoint, name) / PARAMETERS)
+    give_parameters(agent, run, whole_checkpoint(run, checkpoint, name))
     return agent
+
+
+def give_parameters(agent: Agent, run: RunFolder, checkpoint: Path) -> None:
+    """Loads the parameters of a checkpoint of a run.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+        SpecError: they do not fit the agent; of a policy of the library, how to train it anew.
+    """
+    try:
+        load_parameters(agent.module_dict(), checkpoint / PARAMETERS)
+    except SpecError as error:
+        raise SpecError(f"{error}{how_to_replace(run.path)}") from None
 
 
 def split_run(place: str) -> tuple[str, str, str | None]:
@@ -91,20 +105,19 @@ def split_run(place: str) -> tuple[str, str, str | None]:
     parts = place.split(":")
     for given in (2, 1):
         folder = ":".join(parts[:-given])
-        if len(parts) > given and os.path.isdir(folder):
+        if len(parts) > given and (os.path.isdir(folder) or trained_folder(folder)):
             return folder, parts[-given], parts[-1] if given == 2 else None
     return place, "best", None
 
 
 def find_run(folder: str | Path) -> RunFolder:
-    """Returns the files of a run, of one at a URL a temporary copy.
+    """Returns the files of a run, of ``trained:NAME``, or of one at a URL a temporary copy.
 
     Raises:
-        UsageError: the folder is no run folder, or there is no run at the URL.
+        UsageError: the folder is no run folder, there is no run at the URL, or no such policy.
     """
-    run = (
-        RunFolder(fetch(str(folder)), copy_of=str(folder)) if is_url(folder) else RunFolder(folder)
-    )
+    place = fetch(str(folder)) if is_url(folder) else trained_folder(folder)
+    run = RunFolder(folder) if place is None else RunFolder(place, copy_of=str(folder))
     if not os.path.exists(run.config):
         raise UsageError(f"{folder} is not a run folder: it has no config.yaml")
     return run

@@ -26,11 +26,15 @@ _ROW = {"name": TEXT, "config": TEXT, "seconds": Nullable({"median": NUMBER})}
 _EXTRA = re.compile(r"^(?:#.*\n)*#.*\bextra (\w+)")
 
 
+def shipped_folder() -> Path:
+    """Returns ``configs/``, which the unpacked code of a run does not have."""
+    installed = _PACKAGE / "configs"
+    return installed if installed.is_dir() else _PACKAGE.parent / "configs"
+
+
 def _find_shipped() -> dict[str, Path]:
     """Returns name -> file of each shipped experiment; none in the unpacked code of a run."""
-    installed = _PACKAGE / "configs"
-    folder = installed if installed.is_dir() else _PACKAGE.parent / "configs"
-    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    return {file.stem: file for file in sorted(shipped_folder().glob("*.yaml"))}
 
 
 def find_experiment(place: str | Path) -> Path:

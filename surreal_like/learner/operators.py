@@ -17,6 +17,7 @@ from session.process.periodic import Every, Rate
 from surreal_like.data.batch import Batch
 from surreal_like.data.group import group
 from surreal_like.dataflow.batches import (
+    View,
     flat_actions,
     inputs_before,
     parts_of,
@@ -71,6 +72,7 @@ def train_one_step(
     num_sgd_iter: int = 1,
     minibatches: int = 1,
     until: Callable[[Means], bool] | None = None,
+    prepare: Operator | None = None,
 ) -> Operator:
     """Returns an operator that makes an update from each batch, and gives a `Trained`.
 
@@ -84,12 +86,14 @@ def train_one_step(
         minibatches: parts of each pass; each makes one step of the optimizers. 0: the loss gets
             the batch as it came, in each pass.
         until: called after each pass with the means of its metrics; True ends the passes.
+        prepare: changes the columns of each part before its loss, such as `standardize`.
     """
-    several = num_sgd_iter * (minibatches or 1) > 1 or until is not None
+    several = num_sgd_iter * (minibatches or 1) > 1 or until is not None or prepare is not None
     words = [] if loss is None else [getattr(loss, "__name__", "loss")]
     # A lambda has no name that a metric may have.
     label = words[0] if words and words[0].isidentifier() else "again"
     words += [f"{num_sgd_iter} x {minibatches or 'whole'}"] if several else []
+    words += [] if prepare is None else [prepare.name]
 
     def train(item: Batch | Trained) -> Trained:
         batch = item.batch if isinstance(item, Trained) else item
@@ -101,7 +105,8 @@ def train_one_step(
         learner.optimizers.begin(learner)
         function = learner.loss if loss is None else loss
         if several:
-            trained = _make_passes(learner, function, batch, num_sgd_iter, minibatches, until)
+            sizes = num_sgd_iter, minibatches
+            trained = _make_passes(learner, function, batch, *sizes, until, prepare)
         else:
             trained = Trained(batch, *_make_step(learner, function, batch))
             trained.metrics.update(learner.stats(batch))
@@ -140,6 +145,7 @@ def _make_passes(
     num_sgd_iter: int,
     minibatches: int,
     until: Callable[[Means], bool] | None,
+    prepare: Operator | None,
 ) -> Trained:
     rows, updates, passes = rows_of(batch) if minibatches else batch, [], 0
     priorities: torch.Tensor | None = None
@@ -150,6 +156,9 @@ def _make_passes(
             parts = parts_of(rows, minibatches, learner.generator)
         for places, part in parts:
             counts = not minibatches or len(places) > 0
+            if prepare is not None:
+                # All ranks take part; a row that only fills a part is not among the rows.
+                prepare(part if counts else View(part, lambda x: x[:0]))
             made, of_part = _make_step(learner, function, part, counts=counts)
             last.updates.append(made)
             if of_part is not None and counts:

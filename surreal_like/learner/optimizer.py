@@ -15,6 +15,9 @@ from surreal_like.data.group import group
 from surreal_like.exploration.schedule import Progress, Schedule, make_schedule
 from surreal_like.network.flat import flatten_parameters
 
+# With a shorter average, the variance of RAdam's adaptive step is not finite.
+_LEAST_LENGTH = 5.0
+
 
 class Adam:
     """Adam on one flat tensor: Kingma and Ba 2015, algorithm 1, with the order of section 2.
@@ -72,6 +75,33 @@ class Adam:
         self._moment_2.copy_(state["moment_2"])
 
 
+class RAdam(Adam):
+    """Adam whose early steps are scaled down, while its second moment is known from few gradients.
+
+    Liu et al. 2020, On the Variance of the Adaptive Learning Rate and Beyond, algorithm 2. Computes
+    the same as `torch.optim.RAdam`; arguments as of :class:`Adam`.
+    """
+
+    def step(self, gradient: torch.Tensor) -> None:
+        """Updates the parameter from a gradient of its shape."""
+        beta_1, beta_2 = self._betas
+        self._steps += 1
+        self._moment_1.lerp_(gradient, 1 - beta_1)
+        self._moment_2.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
+        rate = self.learning_rate / (1 - beta_1**self._steps)
+        # Length of the average that the second moment is, at its end and now.
+        longest = 2 / (1 - beta_2) - 1
+        decayed = beta_2**self._steps
+        length = longest - 2 * self._steps * decayed / (1 - decayed)
+        if length <= _LEAST_LENGTH:
+            self._parameter.add_(self._moment_1, alpha=-rate)
+            return
+        least, most = (length - 4) * (length - 2) * longest, (longest - 4) * (longest - 2) * length
+        torch.sqrt(self._moment_2, out=self._root).add_(self._epsilon)
+        share = math.sqrt(least / most * (1 - decayed))
+        self._parameter.addcdiv_(self._moment_1, self._root, value=-rate * share)
+
+
 class RMSPropTF:
     """RMSProp as TensorFlow 1 computes it, on one flat tensor: A3C and IMPALA were tuned for it.
 
@@ -116,7 +146,7 @@ class RMSPropTF:
 
 
 _RULES: Mapping[str, type[Adam | RMSPropTF]] = MappingProxyType(
-    {"adam": Adam, "rmsprop_tf": RMSPropTF}
+    {"adam": Adam, "radam": RAdam, "rmsprop_tf": RMSPropTF}
 )
 
 
@@ -136,7 +166,7 @@ class Optimizer:
         learning_rate: step size; a schedule: `begin` sets that of now.
         max_grad_norm: gradients with a larger norm are scaled to this norm; 0: never.
         epsilon: epsilon of the rule.
-        rule: adam or rmsprop_tf.
+        rule: adam, radam or rmsprop_tf.
         metrics: names of the metrics of the norm and of the step size; empty: not reported.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -210,24 +211,27 @@ def with_parts(learner: Updates, source: Flow) -> Flow:
 def normalize_rewards(learner: Updates) -> Operator:
     """Returns an operator that divides rewards by the deviation of all returns known before.
 
-    Batches that do not come from replay change no count.
+    It clips the quotients with `algo.normalized_reward_clip`. Batches that do not come from replay
+    change no count.
 
     Raises:
         ConfigError: replay does not count returns, because the setting is off.
     """
-    if not learner.learner_config.algo.normalize_rewards:
+    algo = learner.learner_config.algo
+    if not algo.normalize_rewards:
         raise ConfigError(
             f"{_KEY} has normalize_rewards: set learner_config.algo.normalize_rewards to true "
             "instead"
         )
     scale = learner.keep("reward_scale", RewardScale())
+    clip = algo.normalized_reward_clip or math.inf
 
     def normalize(batch: Batch) -> Batch:
         origin = batch.origin
         if isinstance(origin, Sampled) and origin.returns is not None:
             scale.add(f"{origin.shard}/{origin.incarnation}", origin.returns)
         deviation = scale.deviation
-        batch["rewards"] = batch.rewards / deviation
+        batch["rewards"] = (batch.rewards / deviation).clamp(-clip, clip)
         learner.add_metrics({"reward_deviation": deviation})
         return batch
 

@@ -7,7 +7,7 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,17 +26,29 @@ def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return mean_over(mask)(x)
 
 
+def masked_sums(x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the sum of the elements whose mask is 1, and their number."""
+    return (x * mask).sum(), mask.sum()
+
+
 def normalize_advantages(
     x: torch.Tensor,
     mask: torch.Tensor,
-    mean: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = masked_mean,
+    sums: Callable[[torch.Tensor, torch.Tensor], Sequence[torch.Tensor]] = masked_sums,
+    *,
+    sample: bool = False,
 ) -> torch.Tensor:
     """Returns `x` with mean 0 and standard deviation 1 over the elements of mask 1; 0 elsewhere.
 
-    `mean` is that over the elements of mask 1.
+    Args:
+        x, mask: tensors of one shape.
+        sums: returns the sum and the number of the elements of mask 1.
+        sample: True for the deviation of a sample of n, whose squares are divided by n - 1.
     """
-    centred = (x - mean(x, mask)) * mask
-    deviation = mean(centred.square(), mask).sqrt()
+    total, count = sums(x, mask)
+    centred = (x - total / count.clamp(min=1.0)) * mask
+    squares, _ = sums(centred.square(), mask)
+    deviation = (squares / (count - int(sample)).clamp(min=1.0)).sqrt()
     return centred / (deviation + 1e-8)
 
 
@@ -58,10 +70,10 @@ def clipped_surrogate_loss(
 ) -> torch.Tensor:
     """Computes the same with the ratio clipped at 1 +- `clip`: equation 7 there.
 
-    Raises ValueError unless `clip` is positive.
+    Raises ValueError unless `clip` is 0 or more.
     """
-    if not clip > 0.0:
-        raise ValueError(f"clip is {clip}, expected a positive number")
+    if not clip >= 0.0:
+        raise ValueError(f"clip is {clip}, expected 0 or more")
     ratio, constant = log_ratio.exp(), advantage.detach()
     return -torch.minimum(ratio * constant, ratio.clamp(1.0 - clip, 1.0 + clip) * constant)
 

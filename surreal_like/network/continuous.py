@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from surreal_like.network.distribution import ActionScale as ActionScale
 from surreal_like.network.distribution import SquashedGaussian
@@ -57,8 +58,8 @@ class Critics(ObsModule):
     Args:
         obs_spec: observations spec from the environment config.
         size: size of actions.
-        model: `hidden_sizes` and `activation` of each network; a user's torso, one per network,
-            comes before its layers.
+        model: `hidden_sizes`, `activation`, `layer_norm` of each network; a user's torso, one per
+            network, comes before its layers.
         count: number of networks.
     """
 
@@ -70,9 +71,9 @@ class Critics(ObsModule):
         width = int(self.encoders[0].out_features)  # type: ignore[arg-type]
         # Encoders without parameters are identical, so one of them is enough.
         self._learns = any(True for _ in self.encoders.parameters())
-        self.layers = _StackedMLP(
-            count, [width + size, *model["hidden_sizes"], 1], model["activation"]
-        )
+        widths = [width + size, *model["hidden_sizes"], 1]
+        normed = model.get("layer_norm", False)
+        self.layers = _StackedMLP(count, widths, model["activation"], layer_norm=normed)
 
     def forward(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
         """Returns the values `[count, B]` of actions `[B, size]`."""
@@ -90,12 +91,18 @@ class Critics(ObsModule):
 class _StackedMLP(nn.Module):
     """Several MLPs of one shape, batched: a call of a small one takes as long as computing it."""
 
-    def __init__(self, count: int, widths: Sequence[int], activation: str) -> None:
+    def __init__(
+        self, count: int, widths: Sequence[int], activation: str, *, layer_norm: bool = False
+    ) -> None:
         super().__init__()
         self.count = count
         self.activation = ACTIVATIONS[activation]
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
+        # Scales and shifts of normalized layers, those of each network its own.
+        hidden = widths[1:-1] if layer_norm else []
+        self.scales = nn.ParameterList(torch.ones(count, 1, width) for width in hidden)
+        self.shifts = nn.ParameterList(torch.zeros(count, 1, width) for width in hidden)
         for fan_in, fan_out in pairwise(widths):
             # The initialization of nn.Linear.
             bound = 1.0 / math.sqrt(fan_in)
@@ -109,6 +116,9 @@ class _StackedMLP(nn.Module):
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias, x, weight)
             if index < last:
+                if len(self.scales):
+                    plain = functional.layer_norm(x, x.shape[-1:])
+                    x = torch.addcmul(self.shifts[index], plain, self.scales[index])
                 x = self.activation(x)
         return x
 
@@ -121,4 +131,5 @@ def _encoder(obs_spec: Mapping[str, Any], model: Mapping[str, Any]) -> nn.Module
     if model["torso"]:
         return make_torso(obs_spec, model)
     keys = ("image_features", "convolutions")
-    return make_encoder(obs_spec, **{key: model[key] for key in keys})
+    layers = {key: model[key] for key in keys}
+    return make_encoder(obs_spec, layer_norm=model.get("layer_norm", False), **layers)

@@ -3,7 +3,7 @@
 | spec of the part | encoding |
 |---|---|
 | `num` is given | one-hot: `num` values of each element, or a list with the number of each |
-| an image of at least 36 x 36 pixels | a CNN |
+| an image from which the convolutions leave a pixel: by default 36 x 36 | a CNN |
 | anything else | flattened |
 
 An image has channels first or last, or none (two dimensions, uint8); or it is a stack of images,
@@ -31,8 +31,6 @@ from surreal_like.errors import SpecError
 # Channels, side of the kernel and stride of each convolution of the Nature CNN: Mnih et al. 2015,
 # Human-level control, Methods.
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-# In smaller images the Nature CNN has no pixel left after its third convolution.
-_MIN_IMAGE_SIDE = 36
 BYTE_SCALE = 1.0 / 255.0
 
 
@@ -80,6 +78,8 @@ class CNN(nn.Module):
         shape: shape of one image.
         convolutions: channels, side of the kernel [pixels] and stride [pixels] of each.
         out_features: width of the fully connected layer.
+        layer_norm: normalize the outputs of each layer before its ReLU, of a convolution over all
+            channels and pixels, with a scale and a shift for each channel.
 
     Raises:
         ConfigError: a convolution is not three whole numbers of 1 or more.
@@ -92,6 +92,7 @@ class CNN(nn.Module):
         *,
         convolutions: Sequence[Sequence[int]] = NATURE,
         out_features: int = 512,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         *frames, first, second, third = (1,) * (3 - len(shape)) + tuple(shape)
@@ -101,7 +102,9 @@ class CNN(nn.Module):
         layers: list[nn.Module] = []
         channels = self.channels
         for count, kernel, stride in _checked(convolutions):
-            layers += [nn.Conv2d(channels, count, kernel_size=kernel, stride=stride), nn.ReLU()]
+            layers.append(nn.Conv2d(channels, count, kernel_size=kernel, stride=stride))
+            layers += [nn.GroupNorm(1, count)] if layer_norm else []
+            layers.append(nn.ReLU())
             channels = count
             height, width = ((side - kernel) // stride + 1 for side in (height, width))
             if min(height, width) < 1:
@@ -114,6 +117,7 @@ class CNN(nn.Module):
             *layers,
             nn.Flatten(),
             nn.Linear(channels * height * width, out_features),
+            *([nn.LayerNorm(out_features)] if layer_norm else []),
             nn.ReLU(),
         )
         self.out_features = out_features
@@ -161,6 +165,7 @@ def make_encoder(
     *,
     image_features: int = 512,
     convolutions: Sequence[Sequence[int]] = NATURE,
+    layer_norm: bool = False,
 ) -> LeafEncoder | NestEncoder:
     """Builds the module that encodes a nest of observations `[B, ...]` as float32 `[B,
     out_features]`.
@@ -168,7 +173,7 @@ def make_encoder(
     Args:
         obs_spec: observations spec from the environment config.
         image_features: number of features of each image.
-        convolutions: convolutions of each image, as for `CNN`.
+        convolutions, layer_norm: arguments of the `CNN` of each image.
 
     Raises:
         SpecError: the spec is malformed, or an image too small for the convolutions.
@@ -179,19 +184,33 @@ def make_encoder(
     for path, spec in specs.items():
         if spec.num is not None:
             leaves[path] = OneHotEncoder(spec.num.ravel().tolist())
-        elif _is_image(spec):
-            leaves[path] = CNN(spec.dim, convolutions=convolutions, out_features=image_features)
+        elif _is_image(spec, convolutions):
+            leaves[path] = CNN(
+                spec.dim,
+                convolutions=convolutions,
+                out_features=image_features,
+                layer_norm=layer_norm,
+            )
         else:
             leaves[path] = FlatEncoder(spec.dim)
     return leaves[""] if "" in leaves else NestEncoder(leaves)
 
 
-def _is_image(spec: ArraySpec) -> bool:
+def _is_image(spec: ArraySpec, convolutions: Sequence[Sequence[int]]) -> bool:
     """Returns True if two of the last three axes are large; without channels only for uint8."""
-    large = [size >= _MIN_IMAGE_SIDE for size in spec.dim[-3:]]
+    least = _least_side(_checked(convolutions) or NATURE)
+    large = [size >= least for size in spec.dim[-3:]]
     if len(spec.dim) == 2:
         return all(large) and spec.dtype == "uint8"
     return len(spec.dim) in (3, 4) and sum(large) >= 2
+
+
+def _least_side(convolutions: Sequence[Sequence[int]]) -> int:
+    """Returns the smallest side of an image, in pixels, of which convolutions leave a pixel."""
+    side = 1
+    for _, kernel, stride in reversed(convolutions):
+        side = (side - 1) * stride + kernel
+    return side
 
 
 def _to_float(x: torch.Tensor) -> torch.Tensor:

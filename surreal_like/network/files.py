@@ -45,6 +45,8 @@ def load_parameters(modules: Modules, file_path: str | Path) -> None:
 def read_parameters(modules: Modules, file_path: str | Path) -> dict[str, torch.Tensor]:
     """Returns the tensors of a file by name, checked against modules, which are not changed.
 
+    Halves become numbers of the type that the modules have.
+
     Raises:
         CheckpointError: the file cannot be read.
         SpecError: its tensors do not fit these modules.
@@ -52,6 +54,9 @@ def read_parameters(modules: Modules, file_path: str | Path) -> dict[str, torch.
     tensors, own = read_tensors(file_path), named_tensors(modules)
     # The file has another order.
     ordered = {name: tensors.pop(name) for name in own if name in tensors} | tensors
+    for name, tensor in own.items():
+        if name in ordered and ordered[name].dtype == torch.float16:
+            ordered[name] = ordered[name].to(tensor.dtype)
     check_manifest(manifest_of(own), manifest_of(ordered))
     return ordered
 

@@ -42,7 +42,7 @@ class DuelingHead(nn.Module):
         in_features: width of the features.
         num_actions: A below.
         outputs: K numbers for each action; the mean is over the actions, output by output.
-        hidden_sizes, activation, linear: hidden layers that each of the two streams has.
+        hidden: hidden layers that each of the two streams has; see `make_stream`.
     """
 
     def __init__(
@@ -75,9 +75,11 @@ def make_stream(
     hidden_sizes: Sequence[int] = (),
     activation: str = "relu",
     linear: LinearFactory = Linear,
+    layer_norm: bool = False,
 ) -> nn.Module:
     """Builds hidden layers and a linear output layer: `[B, in_features]` to `[B, out_features]`."""
-    hidden = MLP(in_features, hidden_sizes, activation=activation, linear=linear)
+    how: dict[str, Any] = {"activation": activation, "linear": linear, "layer_norm": layer_norm}
+    hidden = MLP(in_features, hidden_sizes, **how)
     return nn.Sequential(hidden, linear(hidden.out_features, out_features))
 
 

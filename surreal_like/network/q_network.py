@@ -21,6 +21,7 @@ from surreal_like.network.head import DuelingHead, make_stream
 from surreal_like.network.masks import mask_values
 from surreal_like.network.module import ObsModule
 from surreal_like.network.noisy import Noise, NoisyLinear
+from surreal_like.network.recurrent import MEMORY_INPUTS, make_memory
 from surreal_like.network.torso import TORSO_CONFIG, Linear, LinearFactory, Torso, make_torso
 
 Array = npt.NDArray[Any]
@@ -99,6 +100,13 @@ Q_NETWORK_CONFIG = HEAD_CONFIG | {
     ),
 }
 
+# Those of one with a memory.
+RECURRENT_Q_CONFIG = HEAD_CONFIG | {
+    "memory": Key("lstm", "Recurrent core between torso and head: lstm or gru."),
+    "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
+    "memory_inputs": MEMORY_INPUTS,
+}
+
 KINDS = ("none", "categorical", "quantile")
 _NO_ATOMS = Idle("kind", ("none", "quantile"))
 _NO_QUANTILES = Idle("kind", ("none", "categorical"))
@@ -146,12 +154,13 @@ DISTRIBUTION_CONFIG = Config(
 class QNetwork(ObsModule):
     """Computes the values of all actions, `[B, num_actions]`, from observations `[B, ...]`.
 
-    With a mask of actions, the values of illegal ones are `MASKED_VALUE`.
+    With a mask of actions, the values of illegal ones are `MASKED_VALUE`. With a memory it looks at
+    sequences only: `unroll` and `act`.
 
     Args:
         obs_spec: observations spec from the environment config.
         num_actions: A below.
-        model: the keys of `Q_NETWORK_CONFIG`.
+        model: the keys of `Q_NETWORK_CONFIG` or `RECURRENT_Q_CONFIG`.
         dueling: values are those of the state plus advantages of the actions.
         distribution: the keys of `DISTRIBUTION_CONFIG`.
 
@@ -159,9 +168,10 @@ class QNetwork(ObsModule):
         kind: none, categorical or quantile.
         atoms: atoms of categorical, float32 `[K]`; otherwise one zero.
         noise: noise of its noisy layers; None without them.
+        core: recurrent core between torso and head; None without a memory.
 
     Raises:
-        ConfigError: `v_min` is not below `v_max`.
+        ConfigError: `v_min` is not below `v_max`, or a setting of the memory is out of range.
     """
 
     def __init__(
@@ -176,16 +186,24 @@ class QNetwork(ObsModule):
         super().__init__(obs_spec, model)
         _check(distribution)
         self.kind: str = distribution["kind"]
-        self.noise = Noise() if model["noisy"] else None
+        sigma: float = model.get("noisy", 0.0)
+        self.noise = Noise() if sigma else None
         linear: LinearFactory = Linear
-        if model["noisy"]:
-            linear = partial(NoisyLinear, sigma=model["noisy"], noise=self.noise)
+        if sigma:
+            linear = partial(NoisyLinear, sigma=sigma, noise=self.noise)
         self.torso = make_torso(obs_spec, model, linear=linear)
         outputs = _outputs(distribution)
         self._shape = (num_actions, outputs)
-        width = self.make_core(model)
+        width = self.torso.out_features
+        # A Core, or an InformedCore.
+        self.core: Any = None
+        if model.get("memory"):
+            actions = {"type": "discrete", "dim": [num_actions]}
+            self.core = make_memory(model, width, actions)
+            width = self.core.out_features
         names = {"hidden_sizes": "head_sizes", "activation": "activation"}
-        hidden = {name: model[key] for name, key in names.items()} | {"linear": linear}
+        hidden: dict[str, Any] = {name: model[key] for name, key in names.items()}
+        hidden |= {"linear": linear, "layer_norm": model.get("layer_norm", False)}
         self.head: nn.Module
         if dueling:
             self.head = DuelingHead(width, num_actions, outputs=outputs, **hidden)
@@ -196,13 +214,73 @@ class QNetwork(ObsModule):
         self.atoms: torch.Tensor
         self.register_buffer("atoms", _atoms(distribution), persistent=False)
 
-    def make_core(self, model: Mapping[str, Any]) -> int:
-        """Builds what is between torso and head, here nothing; returns the width of the head."""
-        return self.torso.out_features
-
     def forward(self, obs: Any) -> torch.Tensor:
-        """Returns Q, float32 `[B, num_actions]`: of a distribution its means."""
+        """Returns Q, float32 `[B, num_actions]`: of a distribution its means.
+
+        Raises ValueError with a memory: then single observations are not sufficient.
+        """
+        if self.core is not None:
+            raise ValueError("a network with a memory looks at sequences: call unroll() or act()")
         return self.mask_values(self.mean(self.outputs(obs)), obs)
+
+    def unroll(
+        self, obs: Any, state: torch.Tensor | None, first: torch.Tensor, **before: torch.Tensor
+    ) -> tuple[torch.Tensor, Any]:
+        """Returns Q `[T, B, num_actions]` of sequences, and the state after their last row.
+
+        Args:
+            obs: nest of tensors `[T, B, ...]`.
+            state: state before the first row, `[B, state_size]`; None without a memory.
+            first: bool `[T, B]`, True where an episode begins.
+            before: `actions` and `rewards` of an :class:`InformedCore`, with `memory_inputs`.
+        """
+        rows = nest.map(lambda x: x.flatten(0, 1), obs)
+        with self.parameter_lock:
+            if self.core is None:
+                q_values = self.mean(self.outputs(rows))
+            else:
+                features, state = self._remember(rows, state, first, **before)
+                q_values = self.head(features.flatten(0, 1))
+        return self.mask_values(q_values.view(*first.shape, -1), obs), state
+
+    def burn_in(
+        self, obs: Any, state: torch.Tensor, first: torch.Tensor, **before: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns the state after sequences, `[B, state_size]`; arguments as of `unroll`."""
+        if first.shape[0] == 0:
+            return state
+        rows = nest.map(lambda x: x.flatten(0, 1), obs)
+        with self.parameter_lock:
+            return self._remember(rows, state, first, **before)[1]
+
+    def _remember(
+        self, rows: Any, state: torch.Tensor | None, first: torch.Tensor, **before: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        features: torch.Tensor = self.torso(self.seen(rows))
+        found: tuple[torch.Tensor, torch.Tensor] = self.core(
+            features.view(*first.shape, -1), state, first, **before
+        )
+        return found
+
+    def act(
+        self,
+        obs: Any,
+        state: torch.Tensor | None,
+        first: torch.Tensor,
+        rewards: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, Any]:
+        """Returns Q `[N, num_actions]` and the next state, at one row of each stream.
+
+        Args:
+            obs: nest of tensors `[N, ...]`.
+            state: `[N, state_size]`; None without a memory.
+            first: bool `[N]`, True where an episode begins.
+            rewards: rewards before the rows, `[N]`, where the core reads them.
+        """
+        row = nest.map(lambda x: x.unsqueeze(0), obs)
+        before = {} if rewards is None else {"rewards": rewards.unsqueeze(0)}
+        q_values, state = self.unroll(row, state, first.unsqueeze(0), **before)
+        return q_values[0], state
 
     def mask_values(self, values: torch.Tensor, obs: Any) -> torch.Tensor:
         """Returns values `[..., num_actions]` with those of illegal actions masked, if any are."""
@@ -211,10 +289,11 @@ class QNetwork(ObsModule):
     def on_arrays(self) -> ArrayNetwork | None:
         """Returns what computes the values from arrays; None where only torch can.
 
-        Only for a small MLP of one flat observation, without noise, distribution or normalizer.
+        Only for a small MLP of one flat observation, without noise, distribution, normalizer and
+        memory.
         """
         plain = type(self) is QNetwork and self.kind == "none" and self.noise is None
-        if not plain or self.normalizer is not None:
+        if not plain or self.normalizer is not None or self.core is not None:
             return None
         return array_network(self.torso, self.head)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, cast
@@ -51,6 +52,11 @@ TORSO_CONFIG = Config(
         "activation": Key(
             "relu", "Nonlinearity of these layers.", one_of=tuple(sorted(ACTIVATIONS))
         ),
+        "layer_norm": Key(
+            False,
+            "Normalize the outputs of each hidden layer before its nonlinearity; of a convolution "
+            "those of all channels and pixels together.",
+        ),
         "convolutions": Key(
             [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
             "Of each image: [channels, side of the kernel, stride] of each convolution; the "
@@ -93,11 +99,30 @@ class Linear(nn.Linear):
         return functional.linear(x, own["weight"], own["bias"])
 
 
+class NormalizedLayer(nn.Module):
+    """A layer whose outputs are normalized over each row, then scaled and shifted: Ba et al. 2016.
+
+    `[..., in_features]` to `[..., out_features]`; `linear` builds the layer from both widths.
+    """
+
+    def __init__(self, in_features: int, out_features: int, linear: LinearFactory) -> None:
+        super().__init__()
+        self.linear = linear(in_features, out_features)
+        self.norm = nn.LayerNorm(out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns `[..., out_features]` of `[..., in_features]`."""
+        own: dict[str, Any] = self._modules
+        found: torch.Tensor = own["norm"].forward(own["linear"].forward(x))
+        return found
+
+
 class MLP(nn.Module):
     """Fully connected layers, each followed by the activation: `[B, in]` to `[B, out_features]`.
 
-    Without hidden sizes it returns its input. `linear` builds a layer from both widths. Raises
-    ConfigError for an unknown activation.
+    Without hidden sizes it returns its input. `linear` builds a layer from both widths; with
+    `layer_norm` its outputs are normalized before the activation. Raises ConfigError for an unknown
+    activation.
     """
 
     def __init__(
@@ -107,6 +132,7 @@ class MLP(nn.Module):
         *,
         activation: str = "relu",
         linear: LinearFactory = Linear,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
@@ -115,6 +141,8 @@ class MLP(nn.Module):
             )
         if not all(isinstance(size, int) and size > 0 for size in hidden_sizes):
             raise ConfigError(f"hidden_sizes is {[*hidden_sizes]}, expected widths of 1 or more")
+        if layer_norm:
+            linear = partial(NormalizedLayer, linear=linear)
         widths = [in_features, *hidden_sizes]
         self.layers = nn.ModuleList(linear(*pair) for pair in pairwise(widths))
         self.activation = ACTIVATIONS[activation]
@@ -150,13 +178,21 @@ class Torso(AnyTorso):
         image_features: int = 512,
         convolutions: Sequence[Sequence[int]] = NATURE,
         linear: LinearFactory = Linear,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = make_encoder(
-            obs_spec, image_features=image_features, convolutions=convolutions
+            obs_spec,
+            image_features=image_features,
+            convolutions=convolutions,
+            layer_norm=layer_norm,
         )
         self.mlp = MLP(
-            self.encoder.out_features, hidden_sizes, activation=activation, linear=linear
+            self.encoder.out_features,
+            hidden_sizes,
+            activation=activation,
+            linear=linear,
+            layer_norm=layer_norm,
         )
         self.out_features = self.mlp.out_features
 
@@ -190,7 +226,8 @@ def make_torso(
     path = model["torso"]
     if not path:
         names = ("hidden_sizes", "activation", "image_features", "convolutions")
-        return Torso(obs_spec, linear=linear, **{name: model[name] for name in names})
+        layers = {name: model[name] for name in names}
+        return Torso(obs_spec, linear=linear, layer_norm=model.get("layer_norm", False), **layers)
     where = f"learner_config.model.torso '{path}'"
     torso = load_callable(path, "learner_config.model.torso")
     try:

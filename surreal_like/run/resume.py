@@ -10,7 +10,7 @@ from typing import Any
 from session.atomic_file import write_atomically
 from session.checkpoint import read_state
 from session.config import Config
-from session.config.config import is_later_default
+from session.config.config import as_numbers, is_later_default
 from session.config.merge import leaves, nearest, paths, quote
 from session.config.session_defaults import BUDGETS
 from session.errors import CheckpointError, UsageError
@@ -48,14 +48,19 @@ def changes(before: Config, now: Config, sections: Iterable[str]) -> dict[str, C
         sections: the keys of both to compare.
     """
     names = list(sections)
-    old = leaves(Config({name: before.get(name, {}) for name in names}).to_dict())
-    new = leaves(Config({name: now.get(name, {}) for name in names}).to_dict())
+    old, new = (_comparable(config, names) for config in (before, now))
     return {
         path: (_show(old, path), _show(new, path))
         for path in sorted(old.keys() | new.keys())
         if old.get(path, _ABSENT) != new.get(path, _ABSENT)
         and (path in old or not is_later_default(path.partition(".")[2], new[path]))
     }
+
+
+def _comparable(config: Config, names: Sequence[str]) -> dict[str, Any]:
+    plain = Config({name: config.get(name, {}) for name in names}).to_dict()
+    as_numbers(plain.get("learner_config", {}))
+    return leaves(plain)
 
 
 def _show(values: Mapping[str, Any], path: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from docs.generate import MEASURED, ROOT, with_tables
+from docs.generate import MEASURED, ROOT, ZOO, with_cards, with_tables
 from main.cli.plan import worthwhile_ms
 from surreal_like.experiment.preflight import flow_of
 from surreal_like.run.request import RunRequest
@@ -40,6 +40,12 @@ LEAST_ROUNDS = {"systems": 2}
 def test_tables_are_those_of_the_results(page: Path) -> None:
     text = page.read_text()
     assert with_tables(text) == text, "run: python docs/generate.py"
+
+
+def test_the_page_of_trained_policies_has_what_their_cards_say() -> None:
+    text = ZOO.read_text()
+    assert with_cards(text) == text, "run: python docs/generate.py"
+    assert "cartpole_pqn" in text.partition("<!-- generated: configs/trained -->")[2]
 
 
 @pytest.mark.parametrize("name", [*NAMES, *(name for key in TABLES for name in names_with(key))])

@@ -32,7 +32,7 @@ WAYS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     **{
         f"{name}, batched": (f"cartpole_{name}", ("env_config.env_name=gymvec:CartPole-v1",))
-        for name in ("dqn", "ppo", "impala")
+        for name in ("dqn", "ppo", "pqn", "impala")
     },
     "dqn, in the step": ("cartpole_dqn", (IN_STEP,)),
     "ppo, in the step": ("cartpole_ppo", (IN_STEP,)),
@@ -48,7 +48,8 @@ FEWER = {
 # Environments of clients, and of packages that are not installed with this one.
 ELSEWHERE = (
     *("cartpole_browser", "cartpole_remote"),
-    *("fetchreach_sac", "minatar_dqn", "minatar_rainbow", "pointmaze_sac"),
+    *("fetchreach_sac", "minatar_dqn", "minatar_ppo", "minatar_pqn"),
+    *("minatar_rainbow", "pointmaze_sac"),
     *("doorkey_ppo", "minigridmemory_ppo"),
 )
 

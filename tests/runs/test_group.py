@@ -19,7 +19,7 @@ TWO = "session_config.learner.num=2"
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("launcher", ["local", pytest.param("tmux", marks=pytest.mark.tmux)])
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "impala"])
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn", "impala"])
 def test_two_learners_solve_cartpole_though_either_is_killed(
     run_folder: Path, launcher: str, algorithm: str, record_property: Record
 ) -> None:

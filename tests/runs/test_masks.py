@@ -55,6 +55,8 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         {**ROWS, **CUT, KIND: {"kind": "quantile"}, "learner_config__algo__double": False},
     ),
     "r2d2": ("r2d2", {**SEQUENCES, **CUT}),
+    "pqn": ("pqn", CUT),
+    "pqn memory": ("pqn", LSTM),
     "ppo": ("ppo", {"learner_config__algo__kl__coefficient": 0.1}),
     "ppo several": ("ppo", {**SEVERAL, **CUT}),
     "ppo memory": ("ppo", LSTM),

@@ -12,6 +12,7 @@ from main.cli.arguments import (
     RUN,
     SNAPSHOT,
     STOCHASTIC,
+    TRAINED,
     Option,
     Parser,
     suggesting_import_path,
@@ -23,6 +24,7 @@ from session.show.text import columns, count, decimal, duration, short_time
 from surreal_like.experiment.user_code import restart_archived
 
 _PLAY_EXAMPLES = """examples:
+  surreal-like play cartpole_dqn --trained
   surreal-like play latest --video out.mp4
   surreal-like play latest --video out.gif --episodes 2 --checkpoint latest
 """
@@ -53,6 +55,7 @@ def _policy_options(episodes: int) -> tuple[Option, ...]:
             help=f"number of episodes; default: {episodes}",
         ),
         _CHECKPOINT,
+        TRAINED,
         IMPORT_PATH,
         Option(
             "--policy",
@@ -204,6 +207,7 @@ def run_export(argv: Sequence[str]) -> int:
         Option("--out", metavar="FILE", help="default: policy.onnx, or policy.pt2"),
         Option("--format", default="onnx", metavar="onnx|pt2", help="default: onnx"),
         _CHECKPOINT,
+        TRAINED,
         IMPORT_PATH,
         SNAPSHOT,
         _JSON,

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from main.cli.arguments import IMPORT_PATH, RUN, STOCHASTIC, Option, Parser, suggesting_import_path
+from main.cli.arguments import (
+    IMPORT_PATH,
+    RUN,
+    STOCHASTIC,
+    TRAINED,
+    Option,
+    Parser,
+    suggesting_import_path,
+)
 from main.cli.runs import find_policy
 
 _EXAMPLES = """examples:
   surreal-like serve latest
+  surreal-like serve cartpole_dqn --trained
   surreal-like serve latest --checkpoint latest --follow --port 7200
   surreal-like serve mine session_config.gateway.origins=[https://example.org]
 
@@ -39,6 +48,7 @@ def run(argv: Sequence[str]) -> int:
         Option("--port", type=int, metavar="PORT", help="TCP port; 0: any free one"),
         STOCHASTIC,
         Option("--max-clients", type=int, metavar="N", help="sessions at the same time"),
+        TRAINED,
         IMPORT_PATH,
         examples=_EXAMPLES,
     ).parse_args(argv)

@@ -30,6 +30,7 @@ from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.masks import MASK, has_mask
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
 from surreal_like.experiment.checkpoints import whole_checkpoint
+from surreal_like.experiment.find import find_run
 from surreal_like.network.recurrent import reads_rewards
 
 Array = npt.NDArray[Any]
@@ -98,7 +99,7 @@ def export(
     if not os.path.isdir(path.parent):
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
     policy = load_policy(folder, checkpoint, import_path=import_path)
-    return write_policy(policy, path, format=format, metadata=_metadata(policy, RunFolder(folder)))
+    return write_policy(policy, path, format=format, metadata=_metadata(policy, find_run(folder)))
 
 
 def write_policy(

@@ -14,9 +14,7 @@ import torch
 from session import nest
 from session.config import Config
 from session.config.key import FROM_0, Key
-from surreal_like.addons.r2d2.network import RECURRENT_Q_CONFIG, RecurrentQNetwork
-from surreal_like.agent.actor_critic_agent import rewards_of
-from surreal_like.agent.agent import AgentMode
+from session.errors import ConfigError
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.dqn import DQN, EPSILON_CONFIG, DQNAgent
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
@@ -26,6 +24,7 @@ from surreal_like.dataflow.batches import inputs_before, state_before
 from surreal_like.loss.policy import masked_mean
 from surreal_like.loss.returns import n_step_returns
 from surreal_like.loss.value import double_q_value, greedy_value, taken_value, td_error
+from surreal_like.network.q_network import RECURRENT_Q_CONFIG, QNetwork
 
 
 def default_config() -> Config:
@@ -64,9 +63,14 @@ def default_config() -> Config:
     )
 
 
-def make_network(learner_config: Config, env_config: Config) -> RecurrentQNetwork:
-    """Builds the network; agent and learner use the same one."""
-    return RecurrentQNetwork(
+def make_network(learner_config: Config, env_config: Config) -> QNetwork:
+    """Builds the network; agent and learner use the same one. Raises ConfigError without memory."""
+    if not learner_config.model.memory:
+        raise ConfigError(
+            "learner_config.model.memory is empty, but values of sequences need a memory: set "
+            "it to lstm or gru, or algorithm to dqn"
+        )
+    return QNetwork(
         env_config.obs_spec,
         env_config.action_spec.dim[0],
         model=learner_config.model,
@@ -77,24 +81,7 @@ def make_network(learner_config: Config, env_config: Config) -> RecurrentQNetwor
 class R2D2Agent(DQNAgent):
     """Acts as that of DQN, with a state; the state before each row is the column `memory`."""
 
-    q_network: RecurrentQNetwork
     make_model = staticmethod(make_network)
-
-    def act(self, obs: Any) -> Any:
-        """Returns the actions `[N]` of observations `[N, ...]`; in training also the column."""
-        before = self.initial_state(len(self.first)) if self.state is None else self.state
-        first, core = torch.as_tensor(self.first), self.q_network.core
-        q_values, state = self.q_network.act(obs, before, first, **rewards_of(self))
-        actions = self.explore(q_values)
-        # The action that is taken, a random one too.
-        self.state = core.remember(state, torch.as_tensor(actions)) if core.inputs else state
-        if self.agent_mode is not AgentMode.training:
-            return actions
-        return actions, {"memory": before.numpy()}
-
-    def initial_state(self, n: int) -> torch.Tensor:
-        """Returns zeros `[n, state_size]`."""
-        return self.q_network.core.initial_state(n)
 
     @classmethod
     def default_config(cls) -> Config:
@@ -102,7 +89,7 @@ class R2D2Agent(DQNAgent):
         return default_config()
 
 
-class R2D2Learner(QLearner[RecurrentQNetwork]):
+class R2D2Learner(QLearner):
     """Moves Q of the learned rows of sequences towards n-step targets in the same sequence.
 
     Attributes:
@@ -148,7 +135,7 @@ class R2D2Learner(QLearner[RecurrentQNetwork]):
             sequence_priority(delta, mask, self.eta),
         )
 
-    def values(self, network: RecurrentQNetwork, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def values(self, network: QNetwork, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns Q `[L + 1, B, A]` behind the burn-in, and the state there, `[B, state_size]`."""
         start, state = self.burn_in, state_before(batch)
         assert state is not None  # agents send it with each row

@@ -32,11 +32,11 @@ from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.experiment.find import algorithm_of, choose_policy, find_run
+from surreal_like.experiment.find import algorithm_of, choose_policy, find_run, give_parameters
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.learner import Learner
-from surreal_like.learner.saver import OPTIMIZER, PARAMETERS, Content
-from surreal_like.network.files import load_parameters, set_parameters
+from surreal_like.learner.saver import OPTIMIZER, Content
+from surreal_like.network.files import set_parameters
 from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
 from surreal_like.network.generators import generators_of, restore_states, states_of
 from surreal_like.network.recurrent import reads_rewards
@@ -394,7 +394,7 @@ def load_policy(
     finally in the run's own ``code/``.
 
     Args:
-        folder: the run folder, or the URL of its mirror.
+        folder: the run folder, the URL of its mirror, or ``trained:NAME``.
         checkpoint: ``best``, ``latest`` (the newest complete one), or the iteration of a
             checkpoint.
         policy: name of the policy, where a run has several.
@@ -417,7 +417,7 @@ def load_policy(
     agents = _agents(config, run, drawing)
     if not trainable:
         for agent in agents.values():
-            load_parameters(agent.module_dict(), path / PARAMETERS)
+            give_parameters(agent, run, path)
         return Policy(agents, config, label)
     learner = _learner(with_kept_plan(config, run), run)
     networks_only = not (path / OPTIMIZER).exists()

@@ -77,6 +77,8 @@ HEADS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "r2d2 lstm": ("r2d2", "discrete", (NORMAL,)),
     "r2d2 gru dueling": ("r2d2", "discrete", (GRU, DUELING)),
     "r2d2 with action and reward": ("r2d2", "discrete", (BEFORE,)),
+    "pqn": ("pqn", "discrete", (NORMAL,)),
+    "pqn gru dueling": ("pqn", "discrete", (GRU, DUELING)),
     "ppo": ("ppo", "discrete", ()),
     "ppo several choices": ("ppo", "multi_discrete", (SCALED,)),
     "ppo binary": ("ppo", "multi_binary", (NORMAL,)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from surreal_like.addons.r2d2.network import RECURRENT_Q_CONFIG, RecurrentQNetwork
 from surreal_like.addons.r2d2.r2d2 import R2D2, R2D2Learner
 from surreal_like.network.masks import MASKED_VALUE
+from surreal_like.network.q_network import RECURRENT_Q_CONFIG, QNetwork
 from tests.surreal_like.algorithm.test_masks import bait, setting, unrolls
 from tests.surreal_like.algorithm.unrolls import B, T
 from tests.surreal_like.network.test_masks import SPEC as OF_THREE
@@ -34,7 +34,7 @@ def test_sequences_bootstrap_from_legal_actions() -> None:
 
 def test_a_mask_changes_values_of_sequences_only_where_it_forbids() -> None:
     torch.manual_seed(0)
-    network = RecurrentQNetwork(OF_THREE, 3, model=RECURRENT_Q_CONFIG, dueling=True)
+    network = QNetwork(OF_THREE, 3, model=RECURRENT_Q_CONFIG, dueling=True)
     state, first = network.core.initial_state(WIDTH), torch.zeros(5, WIDTH, dtype=torch.bool)
     free, masked = (
         network.unroll(make_obs(mask, 5, WIDTH), state, first) for mask in ([1, 1, 1], [0, 1, 1])

@@ -233,7 +233,7 @@ def test_every_update_of_a_plan_with_branches_is_counted() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     [
-        *("ppo", "impala", "dqn"),
+        *("ppo", "pqn", "impala", "dqn"),
         *(
             pytest.param(each, marks=needs(of))
             for each, of in (("a3c", "gradients"), ("r2d2", "r2d2"))

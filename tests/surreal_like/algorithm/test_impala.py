@@ -248,7 +248,7 @@ def test_agent_and_learner_have_the_same_parameters() -> None:
 
 
 def test_an_unknown_optimizer_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'sgd', expected one of adam, rmsprop_tf"):
+    with pytest.raises(ConfigError, match="'sgd', expected one of adam, radam, rmsprop_tf"):
         make_learner(optimizer={"rule": "sgd"})
 
 

@@ -39,7 +39,8 @@ def nested(key: str, value: object) -> Config:
     [
         ("ppo", "algo.num_sgd_iter", 0, "expected 1 or more"),
         ("ppo", "algo.minibatches", 0, "expected 1 or more"),
-        ("ppo", "algo.clip", -0.1, "expected 0 or more"),
+        ("ppo", "algo.clip.start", -0.1, "expected 0 or more"),
+        ("ppo", "algo.normalize_advantages_per", "row", "expected one of batch, minibatch"),
         ("ppo", "algo.gae_lambda", 1.5, "expected 0 to 1"),
         ("ppo", "algo.kl.target", 0.0, "expected more than 0"),
         ("ppo", "algo.kl.stop", -1.0, "expected 0 or more"),
@@ -71,6 +72,7 @@ def nested(key: str, value: object) -> Config:
         pytest.param("r2d2", "algo.n_step", 0, "expected 1 or more", marks=needs("r2d2")),
         ("dqn", "algo.gamma", 1.1, "expected 0 to 1"),
         ("dqn", "algo.reward_clip", -1.0, "expected 0 or more"),
+        ("dqn", "algo.normalized_reward_clip", -1.0, "expected 0 or more"),
         ("dqn", "algo.reward_scale", 0.0, "expected more than 0"),
         ("dqn", "replay.min_size", -1, "expected 0 or more"),
         ("dqn", "replay.samples_per_insert", -1.0, "expected 0 or more"),

@@ -15,6 +15,7 @@ from surreal_like.addons.scripts.policy import load_policy
 from surreal_like.algorithm.on_policy import explained_variance
 from surreal_like.algorithm.ppo import PPO, PPOAgent, PPOLearner
 from surreal_like.data.batch import Batch
+from surreal_like.dataflow import Loss, compute_advantages
 from surreal_like.dataflow.batches import flat_actions, parts_of, rows_of
 from surreal_like.env.toy import Clock
 from surreal_like.learner.target import KLPenalty
@@ -109,7 +110,8 @@ def slow_loss(learner: PPOLearner, batch: Batch, coefficient: float) -> dict[str
         old = {name: column[t, b] for name, column in batch.extras.items()}
         action = batch.actions[t, b]
         ratio = math.exp(slow_log_prob(new, action) - slow_log_prob(old, action))
-        limited = min(max(ratio, 1 - algo.clip), 1 + algo.clip) if algo.clip else ratio
+        clip = algo.clip.start
+        limited = min(max(ratio, 1 - clip), 1 + clip) if clip else ratio
         policy_losses.append(-min(ratio * advantage, limited * advantage))
         # Before the first update the value is the old one, so its clip does nothing.
         value_losses.append(0.5 * advantages[t, b] ** 2)
@@ -287,6 +289,75 @@ def test_schedules_go_by_the_steps_of_the_whole_run() -> None:
     before = learner.network.hash()
     learner.learn(make_batch(DISCRETE))
     assert learner.network.hash() == before
+
+
+def test_a_clip_that_falls_to_0_stays_a_clip_and_a_constant_0_is_none() -> None:
+    falling = {"kind": "linear", "start": 0.3, "end": 0.0, "steps": 1000}
+    made = {"clip": falling, "learning_rate": constant(0.05), "kl": {"stop": 0.0}}
+    found = []
+    for steps in (0, 500, 1000):
+        learner = make_learner(**made)
+        learner.env_steps = steps
+        metrics = learner.learn(make_batch(DISCRETE))
+        assert metrics["clip"] == pytest.approx(0.3 * (1 - steps / 1000))
+        rows = prepare(learner, make_batch(DISCRETE))
+        found.append(float(learner.loss(rows).metrics["clip_fraction"]))
+        expected = make_learner(**{**made, "clip": constant(0.3 * (1 - steps / 1000) or 1e-9)})
+        expected.learn(make_batch(DISCRETE))
+        mine, theirs = (each.network.read_flat() for each in (learner, expected))
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    assert found[0] < found[1] < found[2] == 1.0
+    assert not make_learner(clip=0.0).clips
+
+
+def test_advantages_may_be_normalized_per_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make_learner(normalize_advantages_per="minibatch", minibatches=3)
+    assert "4 x 3, standardize(advantages))" in learner.flow.describe()
+    seen: list[torch.Tensor] = []
+    loss = learner.loss
+
+    def see(part: Batch) -> Loss:
+        seen.append(part.advantages)
+        return loss(part)
+
+    monkeypatch.setattr(learner, "loss", see)
+    batch = make_batch(DISCRETE)
+    learner.learn(batch)
+    assert [len(each) for each in seen] == [6] * 12
+    for each in seen:
+        assert float(each.mean()) == pytest.approx(0.0, abs=1e-6)
+        assert float(each.std()) == pytest.approx(1.0, abs=1e-5)
+    kept = rows_of(batch).advantages
+    assert float(kept.std()) != pytest.approx(1.0, abs=1e-2)
+    off = make_learner(normalize_advantages_per="minibatch", normalize_advantages=False)
+    assert "standardize" not in off.flow.describe()
+
+
+@pytest.mark.parametrize(("value_weight", "halved"), [(1.0, 1.0), (0.5, 0.5)])
+def test_the_loss_is_that_of_stable_baselines3_and_of_cleanrl(
+    value_weight: float, halved: float
+) -> None:
+    """Their vf_coef is 0.5; CleanRL halves the squares, stable-baselines3 does not."""
+    learner = make_learner(
+        **ONCE,
+        normalize_advantages_per="minibatch",
+        entropy=constant(0.01),
+        value_weight=value_weight,
+    )
+    batch = make_batch(DISCRETE)
+    compute_advantages(learner, learner.algo.gae_lambda)(batch)
+    rows = rows_of(batch)
+    with torch.no_grad():
+        policy, values = learner.network(rows.obs)
+    log_probs = policy.columns()["logits"].log_softmax(-1)
+    log_prob = log_probs.gather(1, rows.actions[:, None])[:, 0]
+    entropy = -(log_probs.exp() * log_probs).sum(1).mean()
+    advantages = (rows.advantages - rows.advantages.mean()) / (rows.advantages.std() + 1e-8)
+    ratio = (log_prob - rows.log_probs).exp()
+    gains = torch.min(advantages * ratio, advantages * ratio.clamp(0.8, 1.2))
+    squares = torch.nn.functional.mse_loss(rows.value_targets, values)
+    theirs = -gains.mean() - 0.01 * entropy + 0.5 * halved * squares
+    assert float(learner.learn(batch)["loss"]) == pytest.approx(float(theirs), rel=1e-5)
 
 
 @pytest.mark.parametrize("field", ["rewards", "obs"])

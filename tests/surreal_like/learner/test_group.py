@@ -97,6 +97,15 @@ SAME: dict[str, tuple[Make, Callable[[int], Batch], float]] = {
         1e-5,
     ),
     "ppo, minibatches": (lambda: learner_of(PPO, unrolls.configs(PPO)), single_steps, 1e-5),
+    "ppo, advantages per minibatch": (
+        lambda: learner_of(
+            # Parts of four rows: a rank has none in some of them.
+            PPO,
+            unrolls.configs(PPO, normalize_advantages_per="minibatch", minibatches=8),
+        ),
+        single_steps,
+        1e-5,
+    ),
 }
 
 
@@ -217,7 +226,14 @@ def tensors(learner: Learner) -> dict[str, torch.Tensor]:
 
 @pytest.mark.usefixtures("same_noise")
 @pytest.mark.parametrize(
-    "kind", some(SAME, "dqn, double and prioritized", "sac", "ppo, minibatches")
+    "kind",
+    some(
+        SAME,
+        "dqn, double and prioritized",
+        "sac",
+        "ppo, minibatches",
+        "ppo, advantages per minibatch",
+    ),
 )
 def test_two_learners_on_halves_are_one_on_the_whole(kind: str) -> None:
     make, batch, within = SAME[kind]

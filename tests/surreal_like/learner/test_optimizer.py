@@ -46,6 +46,21 @@ def test_it_is_adam_after_a_clip_by_global_norm(max_grad_norm: float) -> None:
     assert torch.allclose(weights(net), weights(twin), atol=1e-5)
 
 
+def test_radam_is_that_of_torch() -> None:
+    net = make_net()
+    twin = copy.deepcopy(net)
+    mine = Optimizer(net, learning_rate=0.01, epsilon=1e-5, rule="radam")
+    theirs = torch.optim.RAdam(twin.parameters(), lr=0.01, eps=1e-5)
+    # The first five steps are not adaptive.
+    for _ in range(20):
+        x = torch.randn(16, 3)
+        mine.step(loss_of(net, x))
+        theirs.zero_grad()
+        loss_of(twin, x).backward()  # type: ignore[no-untyped-call]
+        theirs.step()
+        assert torch.allclose(weights(net), weights(twin), atol=1e-5)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_bad_loss_changes_nothing_and_is_counted(bad: float) -> None:
     net = make_net()
@@ -164,7 +179,7 @@ def test_each_rule_is_restored_and_its_step_size_can_change(rule: str) -> None:
 
 
 def test_another_rule_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'sgd', expected one of adam, rmsprop_tf"):
+    with pytest.raises(ConfigError, match="'sgd', expected one of adam, radam, rmsprop_tf"):
         Optimizer(make_net(), learning_rate=0.1, rule="sgd")
 
 

@@ -8,7 +8,7 @@ import torch
 
 from session.errors import ConfigError
 from surreal_like.errors import SpecError
-from surreal_like.network.encoder import CNN, make_encoder
+from surreal_like.network.encoder import CNN, FlatEncoder, make_encoder
 from surreal_like.network.torso import Torso
 
 VECTOR = {"type": "float32", "dim": [4]}
@@ -128,6 +128,35 @@ def test_convolutions_of_ones_own() -> None:
     )
     shapes = [list(each.shape) for each in small.parameters() if each.dim() > 1]
     assert shapes == [[16, 4, 8, 8], [32, 16, 4, 4], [256, 32 * 9 * 9]]
+
+
+def test_an_image_is_what_the_convolutions_leave_a_pixel_of() -> None:
+    small = {"type": "bool", "dim": [10, 10, 4]}
+    assert isinstance(make_encoder(small), FlatEncoder)
+    assert isinstance(make_encoder(small, convolutions=[]), FlatEncoder)
+    seen = make_encoder(small, image_features=8, convolutions=[[16, 3, 1]])
+    assert isinstance(seen, CNN)
+    assert seen.channels == 4
+    assert seen(torch.ones(2, 10, 10, 4, dtype=torch.bool)).shape == (2, 8)
+    # 16 + 2 x 4 - 4 = 20 pixels are the least of these two.
+    for side, kind in ((19, FlatEncoder), (20, CNN)):
+        spec = {"type": "uint8", "dim": [side, side, 3]}
+        assert isinstance(make_encoder(spec, convolutions=[[16, 8, 4], [32, 4, 2]]), kind)
+
+
+def test_convolutions_are_normalized_over_channels_and_pixels() -> None:
+    plain = CNN([1, 36, 36])
+    normed = CNN([1, 36, 36], layer_norm=True)
+    count = sum(parameter.numel() for parameter in plain.parameters())
+    more = 2 * (32 + 64 + 64 + 512)
+    assert sum(parameter.numel() for parameter in normed.parameters()) == count + more
+    convolution, norm, *_ = normed.layers
+    x = convolution(torch.rand(2, 1, 36, 36))
+    flat = x.flatten(1)
+    expected = (flat - flat.mean(1, keepdim=True)) / (
+        flat.var(1, keepdim=True, correction=0) + 1e-5
+    ).sqrt()
+    torch.testing.assert_close(norm(x).flatten(1), expected)
 
 
 @pytest.mark.parametrize("convolution", [4, [16, 8], [16, 0, 4], [16, 8, 4.0], [16, 8, 4, 1]])

@@ -32,6 +32,20 @@ def test_an_mlp_puts_the_activation_after_every_layer(activation: str) -> None:
     assert mlp.out_features == 2
 
 
+def test_layers_are_normalized_before_the_activation() -> None:
+    mlp = MLP(3, [5, 2], activation="tanh", layer_norm=True)
+    x = torch.randn(7, 3)
+    for layer in mlp.layers:
+        assert isinstance(layer.linear, nn.Linear)
+        plain = layer.linear(x)
+        deviation = plain.std(1, keepdim=True, correction=0)
+        expected = torch.tanh((plain - plain.mean(1, keepdim=True)) / (deviation**2 + 1e-5).sqrt())
+        x = layer(x).tanh()
+        torch.testing.assert_close(x, expected)
+    torso = make_torso({"type": "float32", "dim": [3]}, TORSO_CONFIG | {"layer_norm": True})
+    assert sum("norm" in name for name, _ in torso.named_parameters()) == 4
+
+
 def test_an_unknown_activation_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"'rele', expected one of elu, gelu, relu, silu, tanh"):
         MLP(3, [5], activation="rele")

@@ -156,6 +156,34 @@ def test_batches_of_one_reply_are_divided_by_the_same_and_a_restored_learner_goe
     assert again.learn(rows(3, 1, 3, 8, 8))["reward_deviation"] == found[-1]
 
 
+def test_normalized_rewards_are_clipped_if_they_are_to_be() -> None:
+    found = []
+    for changed in ({}, {"normalized_reward_clip": 0.5}):
+        made = learner(**changed)
+        for number, returns in enumerate(((1, 3), (1, 3, 8))):
+            batch = rows(number, *returns)
+            before = batch.rewards.clone()
+            made.learn(batch)
+        found.append(batch.rewards)
+    assert found[0].abs().max() > 0.5
+    torch.testing.assert_close(found[1], found[0].clamp(-0.5, 0.5))
+    torch.testing.assert_close(found[0], before)
+
+
+def test_counts_are_those_of_gymnasium_from_the_second_return_on() -> None:
+    """Golden: NormalizeReward, which begins with 1e-4 numbers of variance 1, then a clip of 10."""
+    counter, found = ReturnCounter(0.99, RewardTransform()), []
+    counter.moments = Moments(1e-4, 0.0, 1e-4)
+    for number, (step, reward) in enumerate(
+        zip("FMMTFMM", (0, 1, 0, -5, 0, 2, 40), strict=True), 1
+    ):
+        counter.add(chunk_of(step, sequence=number, rewards=[reward]))
+        if step != "F":
+            found.append(max(-10.0, min(10.0, reward / counter.moments.deviation)))
+    # It counts a return before it divides by the deviation of one number: 1 gives 10.
+    assert found == pytest.approx([1.0, 0.0, -2.11504, 0.850121, 2.363204], abs=1e-5)
+
+
 def test_it_comes_before_parts() -> None:
     parts = {"parts": [{"part": "tests.surreal_like.dataflow.test_parts:doubled"}]}
     described = learner(Impala, learner=parts).flow.describe()

@@ -482,6 +482,11 @@ def test_what_differs_is_listed_by_its_key() -> None:
     ("section", "key", "value", "differs"),
     [
         ("learner_config", "model", {"frozen": []}, False),
+        ("learner_config", "algo", {"normalize_advantages_per": "batch"}, False),
+        ("learner_config", "algo", {"normalized_reward_clip": 5.0}, True),
+        ("learner_config", "algo", {"clip": {"kind": "constant", "start": 0.2, "end": 0}}, False),
+        ("learner_config", "algo", {"clip": {"kind": "constant", "start": 0.1}}, True),
+        ("learner_config", "algo", {"clip": {"kind": "linear", "start": 0.2}}, True),
         ("learner_config", "model", {"frozen": ["torso"]}, True),
         ("env_config", "seats", "shuffled", False),
         ("env_config", "seats", "fixed", True),
@@ -490,7 +495,7 @@ def test_what_differs_is_listed_by_its_key() -> None:
 def test_the_default_of_a_key_that_came_later_is_no_change(
     section: str, key: str, value: object, differs: bool
 ) -> None:
-    before = Config({section: {"model": {"memory": ""}}})
+    before = Config({section: {"model": {"memory": ""}, "algo": {"clip": 0.2}}})
     now = Config(before.to_dict())
     if isinstance(value, dict):
         now[section][key] |= value

@@ -16,6 +16,7 @@ CLIENTS = 8
 CASES = {
     "ppo": ("cartpole_ppo", 80.0, ["env_config.num_envs=1"]),
     "impala": ("cartpole_impala", 80.0, ["env_config.num_envs=1"]),
+    "pqn": ("cartpole_pqn", 80.0, ["env_config.num_envs=1"]),
     # A random policy has about -16.7.
     "sac": ("pendulum_sac", -5.0, ["env_config.num_envs=1", "env_config.env_name=toy:target"]),
     # Without its memory a policy has 1 / 3.

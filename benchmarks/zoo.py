@@ -1,0 +1,201 @@
+"""Trained policies for the package: learned, chosen, evaluated, written, and played again.
+
+Of each experiment three seeds are trained, or taken from the folder of runs that learn.py or
+milestones.py has kept. The parameters with the best score in each run play 1,000 fresh episodes;
+the run of the median seed goes into configs/trained/ with its card. Parameters above 200 kB are
+stored as halves, and what the card says was played with these.
+
+    python benchmarks/zoo.py cartpole_dqn acrobot_dqn --runs runs/learn
+    python benchmarks/zoo.py --check score
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import learn
+import milestones
+import safetensors.torch
+import torch
+import yaml
+from machine import machine
+from setting import add_seeds, run_folders, seeds_of
+
+from session.checkpoint import STATE, read_state, save_one
+from session.config import Config
+from session.folder import RunFolder
+from surreal_like.addons.analysis.evaluate import evaluate
+from surreal_like.experiment.checkpoints import default_checkpoint, whole_checkpoint
+from surreal_like.experiment.shipped import list_experiments, shipped_folder
+from surreal_like.experiment.trained import Card, list_trained
+from surreal_like.learner.saver import PARAMETERS
+
+PLACE = shipped_folder() / "trained"
+EPISODES = 1000
+# What a test plays again: fewer where images are computed.
+SAMPLE, SAMPLE_OF_IMAGES = 20, 5
+# Of all episodes; no run has had it.
+SEED = 20_261_130
+HALVES_ABOVE_BYTES = 200_000
+NUMBERS = ("mean_return", "std_return", "min_return", "max_return")
+# Of the state of a checkpoint.
+KEPT = ("iteration", "version", "env_steps", "mean_return", "episodes")
+
+
+def rows() -> dict[str, learn.Row]:
+    """Returns the rows of learn.py and milestones.py that train a shipped experiment as it is."""
+    known = (*learn.ROWS, *milestones.ROWS)
+    return {each.name: each for each in known if each.name == each.config}
+
+
+def trained_run(row: learn.Row, seed: int, folder: Path) -> RunFolder:
+    """Returns the run of a seed, which is trained now unless the folder has it."""
+    place = folder / row.name / f"seed-{seed}"
+    if not (place / "result.json").exists():
+        learn.one_run(row, seed, place)
+    return RunFolder(place)
+
+
+def played(folder: Path, checkpoint: str, episodes: int) -> dict[str, float]:
+    """Plays fresh episodes; returns their numbers, with the standard error of the mean."""
+    found = evaluate(folder, episodes=episodes, checkpoint=checkpoint, seed=SEED)
+    numbers = {name: float(found[name]) for name in NUMBERS}
+    error = numbers["std_return"] / math.sqrt(found["episodes"])
+    return {**numbers, "standard_error": error, "episodes": found["episodes"], "seed": SEED}
+
+
+def write(run: RunFolder, checkpoint: str, place: Path) -> str:
+    """Writes config and parameters of a run as a trained policy; returns their type.
+
+    Args:
+        run: the run.
+        checkpoint: name of the checkpoint of each policy.
+        place: folder; what was there is replaced.
+    """
+    config = run.read_config()
+    names = list(config.get("policies") or {}) or [""]
+    learned = [name for name in names if not name or _learns(config, name)]
+    found = {name: whole_checkpoint(run, checkpoint, *filter(None, [name])) for name in learned}
+    size = sum((path / PARAMETERS).stat().st_size for path in found.values())
+    halves = size > HALVES_ABOVE_BYTES
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    shutil.copyfile(run.config, place / "config.yaml")
+    for name, path in found.items():
+        tensors = safetensors.torch.load_file(path / PARAMETERS)
+        if halves:
+            # Moments of observations and shifts stay whole: they are few.
+            tensors = {
+                key: x.half() if x.dtype == torch.float32 and x.dim() > 1 else x
+                for key, x in tensors.items()
+            }
+        state = {key: x for key, x in read_state(path).items() if key in KEPT}
+        data = safetensors.torch.save(tensors)
+        best = place / "checkpoints" / "best" / name
+        save_one(best, state, lambda new, data=data: _store(new, data))  # type: ignore[misc]
+    return "float16" if halves else "float32"
+
+
+def _learns(config: Config, name: str) -> bool:
+    return not config.policies[name].get("fixed")
+
+
+def _store(folder: Path, data: bytes) -> None:
+    (folder / PARAMETERS).write_bytes(data)
+
+
+def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
+    """Trains, chooses, writes and evaluates the policy of one experiment; returns its card."""
+    found = {seed: trained_run(row, seed, runs) for seed in seeds}
+    named = {seed: default_checkpoint(run) for seed, run in found.items()}
+    scores = {
+        seed: played(run.path, named[seed], EPISODES)["mean_return"] for seed, run in found.items()
+    }
+    seed = sorted(scores, key=scores.__getitem__)[len(scores) // 2]
+    place = PLACE / row.name
+    precision = write(found[seed], named[seed], place)
+    facts = next(each for each in list_experiments() if each.name == row.name)
+    here = machine()
+    images = facts.environment.startswith("atari:")
+    state = next(place.glob(f"checkpoints/best/**/{STATE}"))
+    card = Card(
+        environment=facts.environment,
+        algorithm=facts.algorithm,
+        extra=facts.extra,
+        fingerprint=str(learn.experiment_of(row)["experiment"]),
+        seed=seed,
+        seeds={each: round(score, 4) for each, score in scores.items()},
+        env_steps=int(json.loads(state.read_text())["env_steps"]),
+        score=played(place, "best", EPISODES),
+        sample=played(place, "best", SAMPLE_OF_IMAGES if images else SAMPLE),
+        precision=precision,
+        date=here["date"],
+        machine=f"{here['processor']}, {here['cores']} cores, {here['memory_gib']} GiB",
+        versions=here["versions"],
+        command=f"make trained NAME={row.name}",
+    )
+    (place / "card.yaml").write_text(yaml.safe_dump(asdict(card), sort_keys=False, width=100))
+    return card
+
+
+def differences(kept: Mapping[str, float], found: Mapping[str, float], *, same: bool) -> str:
+    """Returns how an evaluation differs from that of a card; empty if it does not.
+
+    Args:
+        kept: of the card.
+        found: of now, of as many episodes.
+        same: with the same versions: then all numbers are the same. Otherwise the means differ by
+            four standard errors at most, or by 2 % of the range if that is more.
+    """
+    if same:
+        other = [name for name in NUMBERS if kept[name] != found[name]]
+        return ", ".join(f"{name} {found[name]}, was {kept[name]}" for name in other)
+    allowed = 4 * kept["standard_error"], 0.02 * (kept["max_return"] - kept["min_return"])
+    apart = abs(found["mean_return"] - kept["mean_return"])
+    if apart <= max(allowed):
+        return ""
+    return f"mean return {found['mean_return']:g}, was {kept['mean_return']:g}"
+
+
+def checked(episodes: str) -> Iterator[tuple[str, str]]:
+    """Plays what each card says again; yields its name, and how it differs.
+
+    Args:
+        episodes: score or sample.
+    """
+    versions = machine()["versions"]
+    for name, card in list_trained().items():
+        kept: Mapping[str, float] = getattr(card, episodes)
+        found = played(PLACE / name, "best", int(kept["episodes"]))
+        yield name, differences(kept, found, same=card.versions == versions)
+
+
+def main() -> int:
+    """Makes or checks policies; returns 1 if one differs from its card."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("names", nargs="*", choices=[[], *rows()], metavar="NAME", help="to make")
+    add_seeds(parser, "101..103")
+    parser.add_argument("--runs", type=Path, help="folder with runs; others are trained into it")
+    parser.add_argument("--check", choices=("score", "sample"), help="play these episodes again")
+    given = parser.parse_args()
+    with run_folders(given.runs) as folder:
+        for name in given.names:
+            card: Any = make(rows()[name], seeds_of(given.seeds), folder)
+            print(f"{name}: seed {card.seed} of {card.seeds}, {card.score['mean_return']:g}")
+    found = checked(given.check) if given.check else iter(())
+    wrong = [(name, text) for name, text in found if text]
+    for name, text in wrong:
+        print(f"{name}: {text}", file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

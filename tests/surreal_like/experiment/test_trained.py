@@ -1,0 +1,148 @@
+"""Trained policies that come with the library: cards, loading, names, and what they reach."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+import yaml
+
+from main.cli import main
+from session.config import Config
+from session.errors import UsageError
+from session.folder import RunFolder
+from surreal_like import load_policy, train
+from surreal_like.errors import SpecError
+from surreal_like.experiment import trained
+from surreal_like.experiment.checkpoints import checkpoint_of
+from surreal_like.experiment.find import split_run
+from surreal_like.experiment.shipped import find_experiment, list_experiments
+from surreal_like.experiment.trained import list_trained, trained_folder
+from surreal_like.learner.saver import PARAMETERS
+from surreal_like.network.files import load_parameters
+from surreal_like.run.request import RunRequest
+
+ROOT = Path(__file__).resolve().parents[3]
+CARDS = list_trained()
+MOST_BYTES = 6_000_000
+HALVES_ABOVE_BYTES = 200_000
+# Without an extra, of one agent.
+NAME = "cartpole_pqn"
+
+
+def folder_of(name: str) -> Path:
+    folder = trained_folder(f"trained:{name}")
+    assert folder is not None
+    return folder
+
+
+def test_together_they_are_small() -> None:
+    files = [file for file in folder_of(NAME).parent.glob("**/*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_card_is_of_the_shipped_experiment_and_of_the_median_seed(name: str) -> None:
+    card = CARDS[name]
+    shipped = {each.name: each for each in list_experiments()}[name]
+    assert (card.environment, card.algorithm) == (shipped.environment, shipped.algorithm)
+    assert card.extra == shipped.extra
+    kept = RunFolder(folder_of(name)).read_config()
+    assert kept.session_config.seed == card.seed
+    assert card.fingerprint == kept.fingerprint() == kept.recorded["fingerprint"]
+    scores = sorted(card.seeds.values())
+    assert len(scores) == 3
+    assert min(card.seeds) > 100
+    assert card.seeds[card.seed] == scores[1]
+    assert card.score["episodes"] == 1000
+    files = [*folder_of(name).glob(f"checkpoints/best/**/{PARAMETERS}")]
+    assert files
+    halves = card.precision == "float16"
+    assert halves or sum(file.stat().st_size for file in files) <= HALVES_ABOVE_BYTES
+
+
+@pytest.mark.parametrize("name", [name for name, card in CARDS.items() if not card.extra])
+def test_the_settings_are_those_that_are_shipped_now(name: str) -> None:
+    config = RunRequest(str(find_experiment(name))).resolve().config
+    assert CARDS[name].fingerprint == config.fingerprint()
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_policy_is_loaded_by_its_name(name: str) -> None:
+    policies = Config.load_file(str(find_experiment(name))).get("policies") or {None: {}}
+    learning = [policy for policy, own in policies.items() if not (own or {}).get("fixed")]
+    for policy in learning:
+        assert load_policy(f"trained:{name}", policy=policy).checkpoint.startswith("best")
+
+
+@pytest.mark.slow
+def test_a_few_episodes_of_each_give_what_its_card_says() -> None:
+    command = [sys.executable, "benchmarks/zoo.py", "--check", "sample"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_wrong_name_gets_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"no trained policy .cartpole_pqm. .*did you mean cartp"):
+        load_policy("trained:cartpole_pqm")
+    assert trained_folder("runs/cartpole_pqn") is None
+    assert trained_folder("s3://bucket/trained:x") is None
+
+
+def test_the_command_plays_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([NAME, "--trained"], [f"trained:{NAME}"]):
+        assert main(["evaluate", *words, "--episodes", "3", "--json"]) == 0
+        assert '"checkpoint": "best"' in capsys.readouterr().out
+    assert main(["list", "trained"]) == 0
+    assert f"\n{NAME} " in capsys.readouterr().out
+
+
+def test_a_run_begins_with_one(tmp_path: Path) -> None:
+    overrides = {"session_config.stop": {"iterations": 1}}
+    run = train(
+        NAME,
+        overrides=overrides,
+        launcher="serial",
+        folder=tmp_path / "run",
+        start_from=f"trained:{NAME}",
+    )
+    assert run.ok
+    start = checkpoint_of(f"trained:{NAME}")
+    assert start == folder_of(NAME) / "checkpoints" / "best"
+    config = RunFolder(run.folder).read_config()
+    assert config.session_config.checkpoint.start_from == str(start.resolve())
+
+
+def test_an_opponent_may_be_one() -> None:
+    place = f"trained:{NAME}"
+    assert split_run(place) == (place, "best", None)
+    assert split_run(f"{place}:best") == (place, "best", None)
+    assert split_run(f"{place}:best:main") == (place, "best", "main")
+
+
+def test_one_of_another_layout_says_how_it_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder_of(NAME), tmp_path / "trained" / NAME)
+    monkeypatch.setattr(trained, "shipped_folder", lambda: tmp_path)
+    file = tmp_path / "trained" / NAME / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["learner_config"]["model"]["hidden_sizes"] = [64, 8]
+    file.write_text(yaml.safe_dump(config))
+    with pytest.raises(SpecError, match=rf"\[8.*\[64.*make trained NAME={NAME}$"):
+        load_policy(f"trained:{NAME}")
+
+
+def test_halves_become_whole_numbers(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(3, 2)
+    halves = {f"net/{name}": x.detach().half() for name, x in layer.named_parameters()}
+    (tmp_path / "file").write_bytes(safetensors.torch.save(halves))
+    other = torch.nn.Linear(3, 2)
+    load_parameters({"net": other}, tmp_path / "file")
+    torch.testing.assert_close(other.weight, layer.weight.half().float())
+    assert other.weight.dtype == torch.float32
