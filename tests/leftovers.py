@@ -23,6 +23,7 @@ GRACE_SECONDS = float(os.environ.get("SURREAL_LIKE_TEST_GRACE_SECONDS", "2"))
 LASTING_FILES = (".", "__pycache__", "pymp-", "torchinductor_", "mat-debug-")  # onnxruntime's log
 # The folder of tmux's sockets stays; a socket in it is a server that runs, or was not cleared up.
 TMUX_FOLDERS = "tmux-*"
+PROBE = re.compile("[a-z0-9_]{8}")
 LASTING_CHILD = "multiprocessing.resource_tracker"
 
 
@@ -115,8 +116,21 @@ def file_traces() -> set[Trace]:
         Trace(f"file {path}", f"file {path}")
         for place in places
         for path in place.iterdir()
-        if path not in tmux and not path.name.startswith(LASTING_FILES)
+        if path not in tmux and not path.name.startswith(LASTING_FILES) and not is_probe(path)
     }
+
+
+def is_probe(path: Path) -> bool:
+    """Return whether Python's tempfile has written a file to try a folder.
+
+    It removes it at once; a process that is killed in between leaves it.
+    """
+    if not PROBE.fullmatch(path.name):
+        return False
+    try:
+        return path.read_bytes() in (b"", b"blat")
+    except OSError:
+        return False
 
 
 def wait_until_empty(look: Callable[[], set[Trace]]) -> set[Trace]:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests import mutations
-from tests.leftovers import names_folder
+from tests.leftovers import is_probe, names_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -123,6 +123,22 @@ def test_a_server_of_tmux_that_was_left_is_an_error(tmp_path: Path) -> None:
 def test_what_is_tidied_up_is_no_error(tmp_path: Path) -> None:
     code, output = run_pytest(tmp_path, clean=LEAVES_NOTHING)
     assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "probe"),
+    [
+        ("0h1pie0y", b"blat", True),
+        ("0h1pie0y", b"", True),
+        ("0h1pie0y", b"rows", False),
+        ("0h1pie0y1", b"blat", False),
+    ],
+)
+def test_a_file_by_which_python_tries_a_folder_is_not_left_by_a_test(
+    tmp_path: Path, name: str, content: bytes, probe: bool
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert is_probe(tmp_path / name) == probe
 
 
 def test_groups_that_did_not_run_say_why(tmp_path: Path) -> None:
