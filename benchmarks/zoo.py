@@ -88,7 +88,9 @@ def write(run: RunFolder, checkpoint: str, place: Path) -> str:
     halves = size > HALVES_ABOVE_BYTES
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    shutil.copyfile(run.config, place / "config.yaml")
+    # Where the run was is no fact about the policy.
+    config.session_config.folder = None
+    config.dump_file(place / "config.yaml")
     for name, path in found.items():
         tensors = safetensors.torch.load_file(path / PARAMETERS)
         if halves:

@@ -74,7 +74,7 @@ def test_relative_paths_and_addresses_are_no_places_on_one_machine() -> None:
 
 # The name there is not ours. The options before it are as written, `-c pins.txt` for example.
 FROM_INDEX = re.compile(
-    r"\b(?:pip3? (?:install|download|wheel)|uv add|uvx|pipx (?:install|run))\b"
+    r"\b(?:pip3? (?:install|download|wheel)|uv add|uvx(?! --from \S+\.whl )|pipx (?:install|run))\b"
     r"""(?: [^\s|;&]+)*? ["']?surreal[-_]like(?![\w/.-])"""
 )
 
@@ -86,6 +86,8 @@ FROM_INDEX = re.compile(
         ("python -m pip install -U 'surreal_" + "like[atari]'", True),
         ("pip install -c pins.txt torch surreal-" + "like==1.0", True),
         ("uvx surreal-" + "like", True),
+        ("uvx --from surreal-" + "like[plot] surreal-" + "like", True),
+        ("uvx --from dist/a-1.0-py3-none-any.whl surreal-" + "like list runs", False),
         ('pip install -c constraints.txt -e ".[box2d]"', False),
         ("pip install path/to/surreal_" + "like", False),
         ('pip install "./surreal_' + 'like-1.0-py3-none-any.whl[plot]"', False),

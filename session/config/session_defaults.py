@@ -131,6 +131,7 @@ SESSION_KEYS = {
                 0.0,
                 "Time between two snapshots while the run goes on; 0: only at the end.",
                 unit="seconds",
+                idle=Idle("snapshot", (False,)),
             ),
         },
     ),

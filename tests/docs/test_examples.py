@@ -128,6 +128,7 @@ SHOWN = {
         "the loop of learner.py, where test_scripts.py puts it",
     ],
     "your_own_client.md": ["tests/docs/test_your_own_client.py runs it, beside a gateway"] * 3,
+    "zoo.md": ["opens a window"],
     "tune.md": [
         "test_tune_file.py reads files like it",
         "test_tune_pbt.py runs a smaller one",
