@@ -138,8 +138,7 @@ def _policies() -> None:
     print(columns(head, rows, right=(3, 4)))
     print(
         "\nShow one: surreal-like play NAME --trained; go on from one: surreal-like train NAME"
-        "\n--from trained:NAME; mean return: of fresh episodes, and its standard error. What an"
-        "\nextra needs is installed by:"
+        "\n--from trained:NAME; mean return: of fresh episodes, and its standard error"
     )
     for extra in sorted({card.extra for card in cards.values()} - {""}):
         print(f"{extra}: {install_line(extra)}")
