@@ -8,6 +8,7 @@ if a row that was asked for is missed or a run has failed.
     python benchmarks/milestones.py --rows bipedalwalker_ppo --hours 2
     python benchmarks/milestones.py --rows minatar_rainbow minatar_dqn --seeds 101..105 --jobs 2
     python benchmarks/milestones.py --rows halfcheetah_sac --peer
+    python benchmarks/milestones.py --rows "halfcheetah_sac, stable-baselines3"
 
 --peer adds runs of stable-baselines3 with the settings of the same config, as many steps and seeds,
 and the same greedy judge; a row then holds if its interquartile mean (of fewer than four seeds the
@@ -102,10 +103,12 @@ def chosen(words: Sequence[str]) -> list[Row]:
         SystemExit: there is no such row; the message lists all.
     """
     known = {each.name for each in ROWS} | {each.config for each in ROWS}
-    unknown = [word for word in words if word not in known]
+    peers = peers_of([each for each in ROWS if each.name in PEERS])
+    unknown = [word for word in words if word not in known | {each.name for each in peers}]
     if unknown:
         raise SystemExit(f"no row {unknown[0]!r}: there are {', '.join(sorted(known))}")
-    return [each for each in ROWS if each.name in words or each.config in words]
+    mine = [each for each in ROWS if each.name in words or each.config in words]
+    return mine + [each for each in peers if each.name in words]
 
 
 def peers_of(rows: Sequence[Row]) -> list[Row]:
@@ -302,6 +305,7 @@ def main() -> int:
     python = ""
     if given.peer:
         rows = [*rows, *peers_of(rows)]
+    if any(map(is_peer, rows)):
         python = install("sb3_mujoco", given.scratch)
     kept: Kept = json.loads(path.read_text())["milestones"] if path.exists() else []
     prints = {row.name: settings_of(row) for row in rows}

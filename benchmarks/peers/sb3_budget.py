@@ -2,7 +2,7 @@
 
 Its settings are those of an experiment of ours, read from the same file: the caller gives the
 experiment's values as JSON. Prints one line of JSON; its `curve` has a line of numbers, named as in
-progress.jsonl, for every tenth of the steps.
+progress.jsonl, for every tenth of the steps, of a tenth of the episodes.
 
 python sb3_budget.py EXPERIMENT SEED
 """
@@ -74,7 +74,8 @@ def main(experiment: Mapping[str, Any], seed: int) -> None:
     env_name, steps, episodes = (experiment[key] for key in ("env_name", "steps", "episodes"))
     env = gymnasium.make(env_name)
     model = SAC("MlpPolicy", env, seed=seed, device="cpu", **experiment["arguments"])
-    curve = Curve(partial(judged, env_name=env_name, seed=seed, episodes=episodes), began)
+    judge = partial(judged, env_name=env_name, seed=seed, episodes=max(1, episodes // 10))
+    curve = Curve(judge, began)
     model.learn(steps, EveryNTimesteps(steps // 10, curve))
     trained = time.monotonic() - began
     found = {
