@@ -63,7 +63,10 @@ def goes_with(names: Iterable[str]) -> list[str]:
 def places(names: Iterable[str]) -> list[str]:
     """Returns the folders and files of add-ons."""
     folders = [f"{home}/addons/{name}" for name in names for home in (*PACKAGES, "tests")]
-    return [*folders, *(file for name in names for file in add_ons()[name].files)]
+    files = [file for name in names for file in add_ons()[name].files]
+    # The trained policy of an experiment goes with it.
+    trained = [f"configs/trained/{Path(file).stem}" for file in files if file.endswith(".yaml")]
+    return [*folders, *files, *trained]
 
 
 def take_out(names: Iterable[str], copy: Path) -> None:
