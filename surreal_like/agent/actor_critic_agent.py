@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from session.config import Config
-from surreal_like.agent.agent import Agent, AgentMode
+from surreal_like.agent.agent import Agent, AgentMode, rewards_of
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.network.actor_critic import ActorCritic
 from surreal_like.network.distribution import Distribution
@@ -18,11 +18,6 @@ _NOWHERE = torch.zeros(0, dtype=torch.bool)
 def make_network(learner_config: Config, env_config: Config) -> ActorCritic:
     """Builds the network; agent and learner use the same one."""
     return ActorCritic(env_config.obs_spec, env_config.action_spec, learner_config.model)
-
-
-def rewards_of(agent: Agent) -> dict[str, torch.Tensor]:
-    """Returns the further arguments of a network with a memory that reads the reward before."""
-    return {} if agent.prev_reward is None else {"rewards": agent.prev_reward}
 
 
 class ActorAgent(Agent):

@@ -266,3 +266,8 @@ class Agent(Reporting):
             self.attach(link_script(self.session_config, self._kind))
         assert self._link is not None  # attached
         return self._link
+
+
+def rewards_of(agent: Agent) -> dict[str, torch.Tensor]:
+    """Returns the further arguments of a network with a memory that reads the reward before."""
+    return {} if agent.prev_reward is None else {"rewards": agent.prev_reward}

@@ -19,8 +19,7 @@ import torch
 from session.config import Config
 from session.config.key import FROM_0, SHARE, Idle, Key, section
 from session.errors import ConfigError
-from surreal_like.agent.actor_critic_agent import rewards_of
-from surreal_like.agent.agent import Agent, AgentMode, Progress
+from surreal_like.agent.agent import Agent, AgentMode, Progress, rewards_of
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.q_learner import Q_LEARNER_CONFIG, QLearner
 from surreal_like.data.batch import Batch
