@@ -17,8 +17,10 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "id-echo": ("id-echo==0.2.1",),
     "cpprb": ("cpprb==11.0.0",),
     "torchrl": (TORCH, "torchrl==0.14.1", "gymnasium==1.2.3"),
-    "sb3": (TORCH, "stable-baselines3==2.9.2"),
-    "sb3_mujoco": (TORCH, "stable-baselines3==2.9.2", "gymnasium[mujoco]==1.2.3", "mujoco==3.10.0"),
+    "sb3": (
+        *(TORCH, "stable-baselines3==2.9.2"),
+        *("gymnasium[mujoco]==1.2.3", "mujoco==3.10.0", "minatar==1.0.15"),
+    ),
     # Its release asks for a Gymnasium before 1.0, the emulator works with that, too.
     "sample_factory": (TORCH, "sample-factory==2.1.1", "ale-py==0.12.1"),
     "rllib": (TORCH, "ray[rllib]==2.60.0", "ale-py==0.12.1"),

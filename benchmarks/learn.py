@@ -169,13 +169,17 @@ GROUPS = {
 }
 
 
-def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
+def one_run(
+    wanted: Row, seed: int, folder: Path, *overrides: str, resume: bool = False
+) -> dict[str, Any]:
     """Runs the train command to its end; returns the numbers of the run.
 
     Args:
         wanted: row to run.
         seed: of the experiment.
         folder: of the run.
+        overrides: further settings.
+        resume: True to go on with a run that was cut.
 
     Raises:
         SystemExit: the run has failed; the message names it.
@@ -185,7 +189,8 @@ def one_run(wanted: Row, seed: int, folder: Path) -> dict[str, Any]:
     stop = Config.load_file(config).session_config.stop
     limit = max(float(stop.seconds), wanted.at_most_seconds) + GRACE_SECONDS
     try:
-        result = result_of(str(config), *wanted.overrides, seed=seed, folder=folder, seconds=limit)
+        words = [str(config), *wanted.overrides, *overrides]
+        result = result_of(*words, seed=seed, folder=folder, seconds=limit, resume=resume)
     except RunFailed as error:
         raise SystemExit(f"{wanted.name}, seed {seed}: {error}") from None
     return {

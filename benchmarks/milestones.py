@@ -1,9 +1,11 @@
 """Results that take minutes to hours: one run for each row and seed, in several sittings.
 
-Each run is the command that a user would type, as in learn.py. Its numbers are added to
-benchmarks/results/<name>.json when it ends; a run that is there already (same row, seed and
-fingerprint of the experiment) is left out. Prints a table of all that is known; the exit code is 1
-if a row that was asked for is missed or a run has failed.
+Each run is the command that a user would type, as in learn.py. Its numbers and its curve are added
+to benchmarks/results/<name>.json when it ends; a run that is there already (same row, seed and
+fingerprint of the experiment) is left out. One of ours that was cut goes on from the folder that
+--keep names, and has lost at most five minutes; one of a peer begins anew. Prints a table of all
+that is known; the exit code is 1 if a row that was asked for is missed or a run has
+failed.
 
     python benchmarks/milestones.py --rows bipedalwalker_ppo --hours 2
     python benchmarks/milestones.py --rows minatar_rainbow minatar_dqn --seeds 101..105 --jobs 2
@@ -33,14 +35,22 @@ from typing import Any
 from environments import PACKAGES, install
 from learn import Row, config_file, experiment_of, holds, one_run
 from machine import machine
+from peer_settings import stable_baselines3
 from setting import add_scratch, add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, learned_on, loads, milestones_table
-from whole import RunFailed, run_script
+from whole import PEERS as PLACE_OF_PEERS
+from whole import RunFailed, progress_lines, run_script
 
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.folder import LAG, RunFolder
+from surreal_like import load_policy
 from surreal_like.addons.analysis.statistics import iqm
+from surreal_like.run.request import RunRequest
+
+# The judge is a module of the peers' scripts, which know no other folder.
+sys.path.append(str(PLACE_OF_PEERS))
+from judge import judged, start_seeds
 
 HERE = Path(__file__).resolve().parent
 # Game of MinAtar -> channels of its pictures, actions.
@@ -84,14 +94,27 @@ ROWS = (
     Row("walker2d_sac", "walker2d_sac", None, 10_800.0),
     Row("halfcheetah_td3", "halfcheetah_td3", None, 3000.0),
     Row("halfcheetah_ppo", "halfcheetah_ppo", None, 900.0),
+    *games("minatar_ppo", 900.0),
+    *games("minatar_pqn", 900.0),
     *games("minatar_dqn", 900.0),
     *games("minatar_rainbow", 900.0),
     Row("pong_ppo", "pong_ppo", 18.0, 10_800.0),
     Row("breakout_ppo", "breakout_ppo", 200.0, 10_800.0),
 )
 
+# What a cut run goes on from is at most five minutes old.
+_SAVE = (
+    "session_config.checkpoint.seconds=300",
+    "session_config.replay.snapshot=true",
+    "session_config.replay.snapshot_seconds=300",
+)
 PEER = "stable-baselines3"
-PEERS = ("halfcheetah_sac", "hopper_sac", "walker2d_sac")
+PEERS = (
+    "halfcheetah_sac",
+    "hopper_sac",
+    "walker2d_sac",
+    *(f"minatar_{each} {game}" for each in ("ppo", "dqn") for game in ("Breakout", "Asterix")),
+)
 
 Kept = list[dict[str, Any]]
 
@@ -130,30 +153,8 @@ def is_peer(row: Row) -> bool:
 
 def peer_experiment(row: Row) -> dict[str, Any]:
     """Returns what the peer's script gets: every value stands in the config of our own run."""
-    config = Config.load_file(config_file(row.config))
-    algo, model = config.learner_config.algo, config.learner_config.model
-    rows, stop = config.learner_config.replay, config.session_config.stop
-    # The peer has one step size for policy, critics and temperature; its temperature starts at 1.
-    (step_size,) = {algo.learning_rate, algo.critic_learning_rate, algo.temperature.learning_rate}
-    # Its first steps are random, and are not learned from before they are over.
-    (first_steps,) = {algo.random_steps, rows.min_size}
-    # One update for each step.
-    (batch_size,) = {rows.batch_size, rows.samples_per_insert}
-    return {
-        "env_name": config.env_config.env_name.removeprefix("gym:"),
-        "steps": stop.env_steps,
-        "episodes": stop.eval_episodes,
-        "arguments": {
-            "gamma": algo.gamma,
-            "learning_rate": step_size,
-            "ent_coef": f"auto_{algo.temperature.start}",
-            "tau": algo.tau,
-            "learning_starts": first_steps,
-            "policy_kwargs": {"net_arch": list(model.hidden_sizes)},
-            "batch_size": batch_size,
-            "buffer_size": rows.capacity,
-        },
-    }
+    request = RunRequest(config_file(row.config), overrides=row.overrides)
+    return stable_baselines3(request.resolve().config)
 
 
 def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
@@ -172,11 +173,15 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
     load, began = os.getloadavg()[0], time.monotonic()
     limit = 4 * row.at_most_seconds
     try:
-        found = run_script(python, "sb3_budget.py", experiment, str(seed), seconds=limit)
+        words = (experiment, str(seed), repr(time.time()))
+        found = run_script(python, "sb3_equal.py", *words, seconds=limit)
     except RunFailed as error:
         raise SystemExit(f"{row.name}, seed {seed}: {error}") from None
-    _write_peer(RunFolder(folder), row, seed, found.pop("curve"))
+    curve, judged_return = found.pop("curve"), found.pop("mean_return")
+    _write_peer(RunFolder(folder), row, seed, curve)
     return {
+        "judged_mean_return": judged_return,
+        "curve": curve_of(curve),
         "seed": seed,
         "load_before": round(load, 2),
         "command_seconds": round(time.monotonic() - began, 2),
@@ -185,8 +190,33 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+def judged_return(row: Row, seed: int, folder: Path) -> dict[str, float]:
+    """Returns what the last parameters of our run reach, from the start states that a peer gets.
+
+    Empty for a row without a peer.
+    """
+    if row.name not in PEERS:
+        return {}
+    policy = load_policy(folder, "latest")
+    env, episodes = policy.config.env_config, policy.config.session_config.stop.eval_episodes
+    found = judged(
+        lambda obs: policy(obs)[0],
+        env.env_name.removeprefix("gym:"),
+        start_seeds(seed, episodes),
+        env.limit_episode_length,
+    )
+    return {"judged_mean_return": found}
+
+
+def curve_of(lines: Kept) -> list[list[float]]:
+    """Returns environment steps and greedy mean return of each evaluation in lines of progress."""
+    found = [line["eval"] for line in lines if line.get("eval")]
+    points = {each["env_steps"]: each["mean_return"] for each in found}
+    return [[steps, round(mean, 4)] for steps, mean in sorted(points.items())]
+
+
 def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
-    folder.path.mkdir(parents=True)
+    folder.path.mkdir(parents=True, exist_ok=True)
     config = Config.load_file(config_file(row.config))
     config.algorithm = f"{PEER} sac"
     config.learner_config = {}
@@ -201,19 +231,19 @@ def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
 def settings_of(wanted: Row) -> str:
     """Returns the fingerprint of a row's experiment; of a peer's, its packages and settings."""
     if is_peer(wanted):
-        return " ".join([*PACKAGES["sb3_mujoco"], "sac", json.dumps(peer_experiment(wanted))])
+        return " ".join([*PACKAGES["sb3"], json.dumps(peer_experiment(wanted))])
     return str(experiment_of(wanted)["experiment"])
 
 
 def left(
     rows: Sequence[Row], seeds: Sequence[int], kept: Kept, prints: Mapping[str, str]
 ) -> list[tuple[Row, int]]:
-    """Returns the runs that are not kept yet, row by row."""
+    """Returns the runs that are not kept yet, seed by seed: what is there has equal seeds."""
     done = {(run["row"], run["seed"], run["fingerprint"]) for run in kept}
     return [
         (row, seed)
-        for row in rows
         for seed in seeds
+        for row in rows
         if (row.name, seed, prints[row.name]) not in done
     ]
 
@@ -238,7 +268,10 @@ def measured(
         try:
             if is_peer(row):
                 return peer_run(python, row, seed, folder)
-            return one_run(row, seed, folder)
+            cut = RunFolder(folder).config.exists()
+            run = one_run(row, seed, folder, *_SAVE, resume=True)
+            run |= judged_return(row, seed, folder)
+            return run | {"resumed": cut, "curve": curve_of(progress_lines(folder))}
         except SystemExit as error:
             print(error, file=sys.stderr, flush=True)
             return None
@@ -269,7 +302,7 @@ def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Ke
 
 
 def _scores(row: Mapping[str, Any]) -> list[list[float]]:
-    return [[run["mean_return"]] for run in row["runs"]]
+    return [[run["judged_mean_return"]] for run in row["runs"]]
 
 
 def document(found: Mapping[str, Any]) -> str:
@@ -306,7 +339,7 @@ def main() -> int:
     if given.peer:
         rows = [*rows, *peers_of(rows)]
     if any(map(is_peer, rows)):
-        python = install("sb3_mujoco", given.scratch)
+        python = install("sb3", given.scratch)
     kept: Kept = json.loads(path.read_text())["milestones"] if path.exists() else []
     prints = {row.name: settings_of(row) for row in rows}
     until = time.monotonic() + 3600 * given.hours if given.hours is not None else float("inf")

@@ -281,7 +281,7 @@ def milestones_table(rows: Iterable[Mapping[str, Any]]) -> str:
 def _milestone(row: Mapping[str, Any]) -> list[str]:
     runs, goal = row["runs"], row["goal"]
     met = [run for run in runs if run["greedy_seconds"] is not None]
-    last = [run["mean_return"] for run in runs if run["mean_return"] is not None]
+    last = [score for run in runs if (score := last_return(run)) is not None]
     if goal is None:
         cells = ["", f"{len(runs)} runs", span(last, ".1f"), "", ""]
     else:
@@ -289,6 +289,12 @@ def _milestone(row: Mapping[str, Any]) -> list[str]:
         cells += [span([run["greedy_seconds"] for run in met], ".0f")]
         cells += [span([run["greedy_env_steps"] for run in met], ",.0f")]
     return [_named(row, f"`{row['name']}`"), *cells]
+
+
+def last_return(run: Mapping[str, Any]) -> float | None:
+    """Returns what the last parameters of a run reached; of runs of before, the last evaluation."""
+    keys = ("judged_mean_return", "last_mean_return", "mean_return")
+    return next((float(run[key]) for key in keys if run.get(key) is not None), None)
 
 
 def samples_table(found: Mapping[str, Any]) -> str:

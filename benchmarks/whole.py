@@ -138,14 +138,14 @@ def ours(
         seen = 0
         while process.poll() is None:
             time.sleep(_LOOK_SECONDS)
-            lines = _lines(folder)
+            lines = progress_lines(folder)
             if done is not None and any(done(line) for line in lines[seen:]):
                 break
             seen = len(lines)
     result = RunFolder(folder).read_result()
     if result is None:
         raise RunFailed(f"the run of {config.name} left no result")
-    return [*_lines(folder), dict(result)]
+    return [*progress_lines(folder), dict(result)]
 
 
 @contextmanager
@@ -166,7 +166,9 @@ def training(*words: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def result_of(*words: str, seed: int, folder: Path, seconds: float | None = None) -> Record:
+def result_of(
+    *words: str, seed: int, folder: Path, seconds: float | None = None, resume: bool = False
+) -> Record:
     """Runs ``surreal-like train`` to its end; returns its result.
 
     Args:
@@ -174,12 +176,17 @@ def result_of(*words: str, seed: int, folder: Path, seconds: float | None = None
         seed: of the run.
         folder: of the run.
         seconds: after which it is given up; None: never.
+        resume: True to go on with a run that was cut.
 
     Raises:
         RunFailed: it has failed, or the folder has a result already.
     """
-    _check_new(folder)
-    command = [*TRAIN, *words, "--quiet", "--folder", str(folder), "--seed", str(seed)]
+    command = [*TRAIN, "--quiet", "--folder", str(folder)]
+    if resume and RunFolder(folder).config.exists():
+        command += ["--resume"]
+    else:
+        _check_new(folder)
+        command += [*words, "--seed", str(seed)]
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -200,7 +207,8 @@ def _check_new(folder: Path) -> None:
         raise RunFailed(f"{folder} has a result of an earlier run: take another folder")
 
 
-def _lines(folder: Path) -> list[Record]:
+def progress_lines(folder: Path) -> list[Record]:
+    """Returns the complete lines of a run's progress.jsonl; empty if there is none."""
     path = RunFolder(folder).progress
     text = path.read_text() if path.exists() else ""
     # The newest line may be incomplete.
