@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,17 @@ import numpy.typing as npt
 
 # Greedy actions [N, ...] for observations [N, ...].
 Act = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+def register(env_name: str) -> None:
+    """Imports the module of an environment's name, and registers what it has: MinAtar asks for it.
+
+    Args:
+        env_name: of Gymnasium, with or without a module.
+    """
+    module, named, _ = env_name.partition(":")
+    if named:
+        getattr(importlib.import_module(module), "register_envs", lambda: None)()
 
 
 def start_seeds(seed: int, episodes: int) -> list[int]:
@@ -27,6 +39,7 @@ def judged(act: Act, env_name: str, seeds: Sequence[int], limit: int | None) -> 
         seeds: of the environments.
         limit: steps of the longest episode; None: the environment's own.
     """
+    register(env_name)
     envs = [gymnasium.make(env_name, max_episode_steps=limit) for _ in seeds]
     observed = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
     returns, going = np.zeros(len(envs)), list(range(len(envs)))

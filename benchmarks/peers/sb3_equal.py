@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from criterion import CARTPOLE, PENDULUM, Criterion
-from judge import Act, judged, start_seeds
+from judge import Act, judged, register, start_seeds
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
@@ -110,6 +110,7 @@ def make_model(experiment: Mapping[str, Any], seed: int) -> Any:
     """Returns the peer's model, which has its environments."""
     arguments = dict(experiment["arguments"])
     limit = experiment["limit"]
+    register(experiment["env_name"])
     env = make_vec_env(
         experiment["env_name"],
         n_envs=experiment["num_envs"],
