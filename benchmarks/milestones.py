@@ -29,57 +29,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from environments import PACKAGES, install
 from learn import Row, config_file, experiment_of, holds, one_run
 from machine import machine
+from minatar import GAMES, WITH_A_PEER, overrides
+from minatar import table as games_table
 from peer_settings import stable_baselines3
 from setting import add_scratch, add_seeds, run_folders, seeds_of
-from tables import LEARNED_CRITERION, learned_on, loads, milestones_table
-from whole import PEERS as PLACE_OF_PEERS
-from whole import RunFailed, progress_lines, run_script
+from tables import LEARNED_CRITERION, beside_peer, learned_on, loads, milestones_table
+from whole import RunFailed, judged_return, progress_lines, run_script
 
 from session.config import Config
 from session.config.defaults import BASE_SESSION_CONFIG
 from session.folder import LAG, RunFolder
-from surreal_like import load_policy
 from surreal_like.addons.analysis.statistics import iqm
 from surreal_like.run.request import RunRequest
 
-# The judge is a module of the peers' scripts, which know no other folder.
-sys.path.append(str(PLACE_OF_PEERS))
-from judge import judged, start_seeds
-
 HERE = Path(__file__).resolve().parent
-# Game of MinAtar -> channels of its pictures, actions.
-GAMES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {
-        "Asterix": (4, 5),
-        "Breakout": (4, 3),
-        "Freeway": (7, 3),
-        "Seaquest": (10, 6),
-        "SpaceInvaders": (6, 4),
-    }
-)
 
 
 def games(config: str, at_most_seconds: float) -> tuple[Row, ...]:
     """Returns a row for each game of MinAtar."""
     return tuple(
-        Row(
-            f"{config} {game}",
-            config,
-            None,
-            at_most_seconds,
-            (
-                f"env_config.env_name=gym:minatar.gym:MinAtar/{game}-v1",
-                f"env_config.obs_spec.dim=[10, 10, {channels}]",
-                f"env_config.action_spec.dim=[{actions}]",
-            ),
-        )
-        for game, (channels, actions) in GAMES.items()
+        Row(f"{config} {game}", config, None, at_most_seconds, overrides(game)) for game in GAMES
     )
 
 
@@ -113,7 +87,7 @@ PEERS = (
     "halfcheetah_sac",
     "hopper_sac",
     "walker2d_sac",
-    *(f"minatar_{each} {game}" for each in ("ppo", "dqn") for game in ("Breakout", "Asterix")),
+    *(f"minatar_{each} {game}" for each in ("ppo", "dqn") for game in WITH_A_PEER),
 )
 
 Kept = list[dict[str, Any]]
@@ -173,14 +147,13 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
     load, began = os.getloadavg()[0], time.monotonic()
     limit = 4 * row.at_most_seconds
     try:
-        words = (experiment, str(seed), repr(time.time()))
+        words = (str(seed), repr(time.time()), experiment)
         found = run_script(python, "sb3_equal.py", *words, seconds=limit)
     except RunFailed as error:
         raise SystemExit(f"{row.name}, seed {seed}: {error}") from None
-    curve, judged_return = found.pop("curve"), found.pop("mean_return")
+    curve = found.pop("curve")
     _write_peer(RunFolder(folder), row, seed, curve)
     return {
-        "judged_mean_return": judged_return,
         "curve": curve_of(curve),
         "seed": seed,
         "load_before": round(load, 2),
@@ -188,24 +161,6 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
         "greedy_seconds": None,
         **found,
     }
-
-
-def judged_return(row: Row, seed: int, folder: Path) -> dict[str, float]:
-    """Returns what the last parameters of our run reach, from the start states that a peer gets.
-
-    Empty for a row without a peer.
-    """
-    if row.name not in PEERS:
-        return {}
-    policy = load_policy(folder, "latest")
-    env, episodes = policy.config.env_config, policy.config.session_config.stop.eval_episodes
-    found = judged(
-        lambda obs: policy(obs)[0],
-        env.env_name.removeprefix("gym:"),
-        start_seeds(seed, episodes),
-        env.limit_episode_length,
-    )
-    return {"judged_mean_return": found}
 
 
 def curve_of(lines: Kept) -> list[list[float]]:
@@ -270,7 +225,8 @@ def measured(
                 return peer_run(python, row, seed, folder)
             cut = RunFolder(folder).config.exists()
             run = one_run(row, seed, folder, *_SAVE, resume=True)
-            run |= judged_return(row, seed, folder)
+            if row.name in PEERS:
+                run["judged_mean_return"] = judged_return(folder, "latest", seed)
             return run | {"resumed": cut, "curve": curve_of(progress_lines(folder))}
         except SystemExit as error:
             print(error, file=sys.stderr, flush=True)
@@ -310,12 +266,21 @@ def document(found: Mapping[str, Any]) -> str:
     kept: Kept = found["milestones"]
     prints = {run["row"]: run["fingerprint"] for run in kept}
     rows = table_rows([*ROWS, *peers_of(ROWS)], kept, prints)
-    lines = [milestones_table(rows), ""]
+    newest = [run for row in rows for run in row["runs"]]
+    single = [row for row in rows if not row["name"].startswith("minatar")]
+    parts = [milestones_table(single), beside_peer(single, PEER), games_table(newest)]
+    lines = []
     for row in rows:
         runs = row["runs"]
         measured_by = learned_on(runs[-1]["machine"], sorted(run["seed"] for run in runs))
-        lines.append(f"* {measured_by} {loads(runs)}")
-    return "\n".join(lines)
+        lines.append(f"* `{row['name']}`: {measured_by} {loads(runs)}")
+    return "\n\n".join([*filter(None, parts), "\n".join(lines)])
+
+
+def dumped(kept: Kept) -> str:
+    """Returns the text of the file: a line for each run, because of its curve."""
+    lines = ",\n".join(json.dumps(run) for run in kept)
+    return f'{{"milestones": [\n{lines}\n]}}\n'
 
 
 def main() -> int:
@@ -351,7 +316,7 @@ def main() -> int:
             if found is not None:
                 kept.append({"row": row.name, "fingerprint": prints[row.name], **found})
                 kept[-1] |= {"machine": machine(), "jobs": given.jobs}
-                path.write_text(json.dumps({"milestones": kept}, indent=2) + "\n")
+                path.write_text(dumped(kept))
                 print(json.dumps({"row": row.name, "seed": seed}), file=sys.stderr, flush=True)
     table = table_rows(rows, kept, prints)
     print(milestones_table(table))

@@ -7,7 +7,7 @@ left: how weights begin, and that our processes go on beside each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from session.config import Config
@@ -67,17 +67,24 @@ _WANTED: Mapping[str, Settings] = {
 }
 
 
-def stable_baselines3(config: Config) -> Settings:
+def stable_baselines3(config: Config, but: Sequence[str] = ()) -> Settings:
     """Returns what its script, sb3_equal.py, gets of a resolved experiment.
 
+    Args:
+        config: the experiment.
+        but: settings of ours, such as `algo.double`, that the peer has not, and that the page with
+            the results names.
+
     Raises:
-        SystemExit: the experiment has a setting that the peer has not; names it.
+        SystemExit: the experiment has another setting that the peer has not; names it.
     """
     learner, env, stop = config.learner_config, config.env_config, config.session_config.stop
     algorithm = config.algorithm
     if algorithm not in _WANTED:
         raise SystemExit(f"stable-baselines3 has no {algorithm}; it has {', '.join(_WANTED)}")
     for key, wanted in {**_OF_ALL, **_WANTED[algorithm]}.items():
+        if key in but:
+            continue
         found: Any = learner
         for word in key.split("."):
             found = found[word]
@@ -105,6 +112,15 @@ def stable_baselines3(config: Config) -> Settings:
         "image_features": model.image_features if images else 0,
         "arguments": arguments,
     }
+
+
+def uses(experiment: Mapping[str, Any]) -> str:
+    """Returns in words how often the peer, as ours, learns from each step."""
+    given, streams = experiment["arguments"], experiment["num_envs"]
+    if "n_epochs" in given:
+        return f"{given['n_epochs']} passes over {given['n_steps'] * streams:,} steps"
+    rows = given["batch_size"] * given["gradient_steps"] / (given["train_freq"] * streams)
+    return f"{rows:g} samples per step"
 
 
 def _of_replay(config: Config, streams: int) -> Settings:

@@ -1,9 +1,9 @@
-"""Environment steps until the goal, compared with stable-baselines3 with its published settings.
+"""Environment steps until the goal, compared with stable-baselines3 at equal settings.
 
 Runs each algorithm on both sides in turn, seed by seed; ours with the command that a user would
-type. Both sides use the same stop criterion and learn equally often from each step; ROWS has the
-resulting changes of the shipped experiments. Prints a table, writes benchmarks/results/<name>.json;
-the exit code is 1 if a row is missed.
+type. Both sides have the settings of one file in configs/, changed as ROWS says where the peer has
+no such setting; the same stop criterion, and afterwards the same judge with the same start states.
+Prints a table, writes benchmarks/results/<name>.json; the exit code is 1 if a row is missed.
 
     python benchmarks/samples.py [--seeds 101..103] [--rows dqn ppo]
 """
@@ -23,9 +23,12 @@ from typing import Any
 import learn
 from environments import install, versions
 from machine import machine, spread, write_result
+from peer_settings import stable_baselines3, uses
 from setting import add_scratch, add_seeds, seeds_of
 from tables import LEARNED_CRITERION, samples_table
-from whole import RunFailed, run_script
+from whole import RunFailed, judged_return, run_script
+
+from surreal_like.run.request import RunRequest
 
 TIMEOUT_SECONDS = 1200.0
 WANTED = 1.25
@@ -33,41 +36,34 @@ WANTED = 1.25
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm on one environment.
+    """One experiment.
 
     Args:
-        name: name in the peer's script.
-        config: ours, in configs/.
-        overrides: adapt the number of uses of each step to the peer's.
-        uses: description of that number.
+        name: of the row.
+        config: in configs/.
+        overrides: settings with which the peer has the same algorithm.
         every_steps: interval of the peer's evaluations [steps]; ours follow each other directly.
     """
 
     name: str
     config: str
     overrides: tuple[str, ...]
-    uses: str
     every_steps: int
 
 
-_REPLAY = "learner_config.replay"
 _ALGO = "learner_config.algo"
-_PENDULUM = (f"{_REPLAY}.batch_size=256", f"{_REPLAY}.samples_per_insert=256")
 ROWS = (
-    Row("dqn", "cartpole_dqn", (), "32 samples per step", 256),
-    Row(
-        "ppo",
-        "cartpole_ppo",
-        (
-            *("env_config.num_envs=8", f"{_REPLAY}.batch_size=8", f"{_REPLAY}.capacity=256"),
-            *(f"{_ALGO}.num_sgd_iter=20", f"{_ALGO}.minibatches=1"),
-        ),
-        "20 passes over 256 steps",
-        256,
-    ),
-    Row("sac", "pendulum_sac", _PENDULUM, "256 samples per step", 200),
-    Row("td3", "pendulum_td3", _PENDULUM, "256 samples per step", 200),
+    Row("dqn", "cartpole_dqn", (f"{_ALGO}.double=false",), 256),
+    Row("ppo", "cartpole_ppo", (f"{_ALGO}.normalize_advantages_per=minibatch",), 256),
+    Row("sac", "pendulum_sac", (), 200),
+    Row("td3", "pendulum_td3", (), 200),
 )
+
+
+def experiment_of(wanted: Row) -> dict[str, Any]:
+    """Returns what the peer's script gets."""
+    request = RunRequest(learn.config_file(wanted.config), overrides=wanted.overrides)
+    return stable_baselines3(request.resolve().config)
 
 
 def ours(wanted: Row, seed: int) -> dict[str, Any]:
@@ -75,15 +71,19 @@ def ours(wanted: Row, seed: int) -> dict[str, Any]:
     limits = ("session_config.stop.seconds=600", "session_config.evaluator.interval_seconds=0")
     run = learn.Row(wanted.name, wanted.config, None, 600.0, (*wanted.overrides, *limits))
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as scratch:
-        found = learn.one_run(run, seed, Path(scratch) / "run")
+        folder = Path(scratch) / "run"
+        found = learn.one_run(run, seed, folder)
+        # The parameters that met the goal, as the peer's.
+        found["judged_mean_return"] = judged_return(folder, "best", seed)
     return {"seed": seed, "solved_env_steps": found.pop("greedy_env_steps"), **found}
 
 
 def theirs(python: str, wanted: Row, seed: int) -> dict[str, Any]:
     """Runs the peer's script once."""
-    words = (str(seed), repr(time.time()), "0", wanted.name, str(wanted.every_steps))
+    experiment = json.dumps(experiment_of(wanted))
+    words = (str(seed), repr(time.time()), experiment, str(wanted.every_steps))
     try:
-        found = run_script(python, "sb3.py", *words, seconds=TIMEOUT_SECONDS)
+        found = run_script(python, "sb3_equal.py", *words, seconds=TIMEOUT_SECONDS)
     except RunFailed as error:
         raise SystemExit(f"{wanted.name}, seed {seed}: {error}") from None
     solved = found["solved"] or {}
@@ -105,7 +105,7 @@ def judged(wanted: Row, mine: list[dict[str, Any]], peers: list[dict[str, Any]])
         "name": wanted.name,
         "config": wanted.config,
         "overrides": list(wanted.overrides),
-        "uses": wanted.uses,
+        "uses": uses(experiment_of(wanted)),
         **sides,
         "ratio": ratio,
         "wanted": WANTED,

@@ -34,7 +34,7 @@ NO_GOAL = (
 # The evaluator runs, but cannot end the run: returns of CartPole never reach this goal.
 ROLLING = ("session_config.stop.eval_return=501", "session_config.learner.report_seconds=0.25")
 PEERS: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
-    "sb3": ("sb3", "stable-baselines3 PPO", "sb3.py", ("ppo",)),
+    "sb3": ("sb3", "stable-baselines3 PPO", "sb3.py", ()),
     "single": ("sb3", "single-file PPO", "ppo_single.py", ()),
     "torchrl": ("torchrl", "TorchRL PPO", "torchrl_ppo.py", ()),
     "appo": ("sample_factory", "Sample Factory APPO", "sample_factory_appo.py", ("cartpole",)),

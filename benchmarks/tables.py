@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -291,6 +293,50 @@ def _milestone(row: Mapping[str, Any]) -> list[str]:
     return [_named(row, f"`{row['name']}`"), *cells]
 
 
+# Seeds from which on there is an interval; of fewer the scores stand there.
+_ENOUGH = 5
+# Student's t: 97.5 % of it lie below, by degrees of freedom.
+_STUDENT = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
+
+
+def beside_peer(rows: Sequence[Mapping[str, Any]], peer: str) -> str:
+    """Formats mean returns beside a peer's with the same settings; empty if there are none.
+
+    Five seeds or more have Student's interval, and their ratio of means that of its logarithm
+    (delta method, the smaller number of degrees of freedom); of fewer all scores stand there.
+    """
+    known = {row["name"]: [last_return(run) or 0.0 for run in row["runs"]] for row in rows}
+    lines = []
+    for name, mine in known.items():
+        theirs = known.get(f"{name}, {peer}")
+        if theirs:
+            cells = [f"`{name}`", _scores_of(mine), _scores_of(theirs)]
+            lines.append([*cells, _ratio_of_means(mine, theirs)])
+    return grid(("greedy return", "surreal_like", peer, "ratio of means"), lines) if lines else ""
+
+
+def _scores_of(scores: Sequence[float]) -> str:
+    mean = statistics.mean(scores)
+    if len(scores) < _ENOUGH:
+        return f"{mean:,.0f} ({', '.join(f'{each:,.0f}' for each in sorted(scores))})"
+    half = _STUDENT[len(scores) - 1] * statistics.stdev(scores) / math.sqrt(len(scores))
+    return f"{mean:,.0f} ± {half:,.0f} ({min(scores):,.0f} to {max(scores):,.0f})"
+
+
+def _ratio_of_means(mine: Sequence[float], theirs: Sequence[float]) -> str:
+    ratio = statistics.mean(mine) / statistics.mean(theirs)
+    if min(len(mine), len(theirs)) < _ENOUGH or ratio <= 0:
+        return f"{ratio:.2f}"
+    error = math.sqrt(
+        sum(
+            (statistics.stdev(each) / statistics.mean(each)) ** 2 / len(each)
+            for each in (mine, theirs)
+        )
+    )
+    factor = math.exp(_STUDENT[min(len(mine), len(theirs)) - 1] * error)
+    return f"{ratio:.2f} ({ratio / factor:.2f} to {ratio * factor:.2f})"
+
+
 def last_return(run: Mapping[str, Any]) -> float | None:
     """Returns what the last parameters of a run reached; of runs of before, the last evaluation."""
     keys = ("judged_mean_return", "last_mean_return", "mean_return")
@@ -299,16 +345,20 @@ def last_return(run: Mapping[str, Any]) -> float | None:
 
 def samples_table(found: Mapping[str, Any]) -> str:
     """Formats one line for each algorithm: environment steps to the goal, ours and the peer's."""
-    head = ("experiment", "learned from", "surreal_like", "", "stable-baselines3", "", "ratio")
+    head = ("experiment", "learned from")
+    for side in ("surreal_like", "stable-baselines3"):
+        head += (side, "", _LAST)
     rows = []
     for row in found["samples"]:
         cells = [_named(row, f"`{row['config']}.yaml`"), row["uses"]]
         for side in (row["ours"], row["peer"]):
             cells += [f"{side['met']} of {len(side['runs'])}", span(side["env_steps"], ",.0f")]
+            cells += [span([run["judged_mean_return"] for run in side["runs"]], ".1f")]
         rows.append([*cells, "" if row["ratio"] is None else f"{row['ratio']:.2f}"])
     seeds = [run["seed"] for run in found["samples"][0]["ours"]["runs"]]
     peer = f"stable-baselines3 {found['peers']['stable-baselines3']}"
-    return f"{grid(head, rows)}\n\n{learned_on(found['machine'], seeds)} {peer}."
+    table = grid((*head, "ratio"), rows)
+    return f"{table}\n\n{learned_on(found['machine'], seeds)} {peer}."
 
 
 def gpu_table(found: Mapping[str, Any]) -> str:

@@ -16,8 +16,13 @@ import psutil
 from worker import quiet_environment
 
 from session.folder import RunFolder
+from surreal_like import load_policy
 
 PEERS = Path(__file__).resolve().parent / "peers"
+# The judge is a module of the peers' scripts, which know no other folder.
+sys.path.append(str(PEERS))
+from judge import judged, start_seeds  # noqa: E402
+
 TRAIN = (sys.executable, "-P", "-m", "main.cli", "train")
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 15.0
@@ -176,12 +181,15 @@ def result_of(
         seed: of the run.
         folder: of the run.
         seconds: after which it is given up; None: never.
-        resume: True to go on with a run that was cut.
+        resume: True to go on with a run that was cut, and to take the result of one that was not.
 
     Raises:
         RunFailed: it has failed, or the folder has a result already.
     """
     command = [*TRAIN, "--quiet", "--folder", str(folder)]
+    ended = RunFolder(folder).read_result()
+    if resume and ended is not None and ended["status"] == "stopped":
+        return dict(ended)
     if resume and RunFolder(folder).config.exists():
         command += ["--resume"]
     else:
@@ -199,6 +207,21 @@ def result_of(
     if result is None or result["status"] != "stopped":
         raise RunFailed(done.stderr.strip() or str(result))
     return dict(result)
+
+
+def judged_return(folder: Path, checkpoint: str, seed: int) -> float:
+    """Returns what our run's parameters reach from the start states that peers get, too.
+
+    Args:
+        folder: of the run.
+        checkpoint: as `surreal_like.load_policy` takes it.
+        seed: of the run.
+    """
+    policy = load_policy(folder, checkpoint)
+    env, stop = policy.config.env_config, policy.config.session_config.stop
+    name = env.env_name.removeprefix("gym:")
+    seeds = start_seeds(seed, stop.eval_episodes)
+    return judged(lambda obs: policy(obs)[0], name, seeds, env.limit_episode_length)
 
 
 def _check_new(folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""Time to solve CartPole-v1: single processes beside our run of several, by one criterion.
+"""Time to solve CartPole-v1: single processes beside our runs of several, by one criterion.
 
-Seed by seed, each peer in turn, so that all see the same machine. stable-baselines3 is installed
-into an environment outside the repository; where that cannot be done the others go on. Prints
-JSON and writes it to benchmarks/results/<name>.json.
+Seed by seed, each peer in turn, so that all see the same machine. stable-baselines3 has the
+settings of our files, but for those in DIFFERS, which it has not. It is installed into an
+environment outside the repository; where that cannot be done the others go on. Prints JSON and
+writes it to benchmarks/results/<name>.json.
 
     python benchmarks/peers/cartpole_scripts.py --seeds 1..5
     python benchmarks/peers/cartpole_scripts.py --seeds 1 --peers plain_dqn
@@ -24,12 +25,18 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from criterion import WORDS
 from environments import install
-from learn import one_run, row
+from learn import config_file, one_run, row
 from machine import machine, spread, write_result
+from peer_settings import stable_baselines3
 from setting import add_scratch, seeds_of
-from whole import RunFailed, run_script
+from whole import RunFailed, judged_return, run_script
 
-PEERS = ("surreal_like", "plain_dqn", "sb3_dqn", "sb3_ppo")
+from surreal_like.run.request import RunRequest
+
+OURS = {"surreal_like": "dqn", "surreal_like_ppo": "ppo"}
+PEERS = (*OURS, "plain_dqn", "sb3_dqn", "sb3_ppo")
+# Algorithm -> settings of ours that the peer has not.
+DIFFERS = {"dqn": ("algo.double",), "ppo": ("algo.normalize_advantages_per",)}
 TIMEOUT_SECONDS = 600.0
 
 
@@ -43,11 +50,20 @@ def run_peer(python: str, script: str, words: list[str], seed: int) -> dict[str,
     return {"seed": seed, **found}
 
 
-def run_ours(seed: int) -> dict[str, Any]:
+def settings_of(algorithm: str) -> str:
+    """Returns what the peer's script gets: the settings of our file."""
+    config = RunRequest(config_file(f"cartpole_{algorithm}")).resolve().config
+    return json.dumps(stable_baselines3(config, DIFFERS[algorithm]))
+
+
+def run_ours(algorithm: str, seed: int) -> dict[str, Any]:
     """Runs the shipped experiment, as processes of this machine."""
     with tempfile.TemporaryDirectory(prefix="sl-bench-") as scratch:
         try:
-            found = one_run(row("cartpole_dqn", 475.0, 20.0), seed, Path(scratch) / "run")
+            wanted = row(f"cartpole_{algorithm}", 475.0, 20.0)
+            folder = Path(scratch) / "run"
+            found = one_run(wanted, seed, folder)
+            judged_mean = judged_return(folder, "best", seed)
         except SystemExit as error:
             return {"seed": seed, "failed": str(error).splitlines()[-1]}
     solved = None
@@ -59,15 +75,20 @@ def run_ours(seed: int) -> dict[str, Any]:
             "first_mean": first,
             "second_mean": second,
         }
-    return {"seed": seed, "solved": solved, "env_steps": found["env_steps"]}
+    return {
+        "seed": seed,
+        "solved": solved,
+        "env_steps": found["env_steps"],
+        "judged_mean_return": judged_mean,
+    }
 
 
 def runners(peers: list[str], scratch: Path) -> dict[str, Callable[[int], dict[str, Any]]]:
     """Peer -> what runs it with a seed; those that cannot be had are left out, and said."""
     found: dict[str, Callable[[int], dict[str, Any]]] = {}
     for peer in peers:
-        if peer == "surreal_like":
-            found[peer] = run_ours
+        if peer in OURS:
+            found[peer] = partial(run_ours, OURS[peer])
         elif peer == "plain_dqn":
             found[peer] = partial(run_peer, sys.executable, "plain_dqn.py", [])
         else:
@@ -76,18 +97,23 @@ def runners(peers: list[str], scratch: Path) -> dict[str, Callable[[int], dict[s
             except (OSError, RuntimeError) as error:
                 print(f"{peer} is left out: {error}", file=sys.stderr)
                 continue
-            found[peer] = partial(run_peer, python, "sb3.py", ["0", peer.removeprefix("sb3_")])
+            settings = settings_of(peer.removeprefix("sb3_"))
+            found[peer] = partial(run_peer, python, "sb3_equal.py", [settings])
     return found
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Median and spread of one peer over its seeds."""
     solved = [run["solved"] for run in runs if run.get("solved")]
+    judged = [run["judged_mean_return"] for run in runs if run.get("solved")]
+    values = {
+        **{key: [each[key] for each in solved] for key in ("greedy_seconds", "env_steps")},
+        "judged_mean_return": judged,
+    }
     return {
         "runs": len(runs),
         "solved": len(solved),
-        "greedy_seconds": spread([each["greedy_seconds"] for each in solved]) if solved else None,
-        "env_steps": spread([each["env_steps"] for each in solved]) if solved else None,
+        **{key: spread(each) if solved else None for key, each in values.items()},
     }
 
 
@@ -110,6 +136,7 @@ def main() -> None:
     found = {
         "machine": machine(),
         "criterion": WORDS,
+        "differs": DIFFERS,
         "summary": {peer: summary(each) for peer, each in runs.items()},
         "runs": runs,
     }

@@ -6,7 +6,8 @@ import json
 import time
 from collections.abc import Sequence
 
-from criterion import CARTPOLE, Act, Criterion
+from criterion import CARTPOLE, Criterion
+from judge import Act
 
 EPISODES = 100
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
+from judge import Act, judged, start_seeds
 
 EPISODES = 100
 PAUSE_SECONDS = 0.5
 _MODE = "custom" if gymnasium.__version__.startswith("0.") else "vector_entry_point"
-
-Act = Callable[[npt.NDArray[np.float32]], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Criterion:
     def __init__(
         self, seed: int, started: float, *, task: Task = CARTPOLE, every_steps: int = 0
     ) -> None:
-        self._task = task
+        self._task, self._seed = task, seed
         self._every_steps = every_steps
         self._looked_at = 0
         self.solved: dict[str, float] | None = None
@@ -122,12 +118,14 @@ class Criterion:
                 break
         return float(returns.mean())
 
-    def report(self, env_steps: int) -> None:
-        """Prints what came of it, as the last line of the process."""
+    def report(self, env_steps: int, act: Act) -> None:
+        """Prints what came of it, and what the last weights reach, as the last line."""
+        task, seeds = self._task, start_seeds(self._seed, EPISODES)
         result = {
             "solved": self.solved,
             "imports_seconds": round(self._imports_seconds, 3),
             "evaluating_seconds": round(self._evaluating_seconds, 3),
             "env_steps": env_steps,
+            "judged_mean_return": judged(act, task.env_name, seeds, task.limit),
         }
         print(json.dumps(result))

@@ -106,7 +106,7 @@ def main(seed: int, started: float) -> None:
                 target.load_state_dict(online.state_dict())
         if criterion.look(greedy, env_steps):
             break
-    criterion.report((t + 1) * ENVS)
+    criterion.report((t + 1) * ENVS, greedy)
 
 
 if __name__ == "__main__":

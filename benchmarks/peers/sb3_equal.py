@@ -4,11 +4,11 @@ Trains until the experiment's goal is met, by the criterion that ends our runs; 
 the environment steps are used. Then the last parameters play greedily. Prints one line of JSON; its
 `curve` has a line of numbers for every tenth of the steps, named as in progress.jsonl.
 
-python sb3_equal.py EXPERIMENT SEED STARTED [STEPS]
+python sb3_equal.py SEED STARTED EXPERIMENT [STEPS]
 
-EXPERIMENT: result of peer_settings.stable_baselines3. STARTED: when the process was started,
-seconds since 1970. STEPS: look whether the goal is met every so many environment steps, instead of
-every half second.
+STARTED: when the process was started, seconds since 1970. EXPERIMENT: result of
+peer_settings.stable_baselines3. STEPS: look whether the goal is met every so many environment
+steps, instead of every half second.
 """
 
 from __future__ import annotations
@@ -147,13 +147,13 @@ def greedy(model: Any) -> Act:
     return lambda obs: model.predict(obs, deterministic=True)[0]
 
 
-def main(experiment: Mapping[str, Any], seed: int, started: float, every_steps: int = 0) -> None:
+def main(seed: int, started: float, experiment: Mapping[str, Any], every_steps: int = 0) -> None:
     """Trains, judges, prints.
 
     Args:
-        experiment: result of `peer_settings.stable_baselines3`.
         seed: of everything.
         started: when the process was started, seconds since 1970.
+        experiment: result of `peer_settings.stable_baselines3`.
         every_steps: between two looks at the goal; 0: half seconds.
     """
     torch.set_num_threads(1)
@@ -176,7 +176,7 @@ def main(experiment: Mapping[str, Any], seed: int, started: float, every_steps: 
         found["solved"] = criterion.solved
     found |= {
         "training_seconds": round(time.monotonic() - began, 1),
-        "mean_return": mean_return(episodes),
+        "judged_mean_return": mean_return(episodes),
         "env_steps": int(model.num_timesteps),
         "curve": curve.lines,
     }
@@ -185,4 +185,4 @@ def main(experiment: Mapping[str, Any], seed: int, started: float, every_steps: 
 
 if __name__ == "__main__":
     words = [int(word) for word in sys.argv[4:5]]
-    main(json.loads(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), *words)
+    main(int(sys.argv[1]), float(sys.argv[2]), json.loads(sys.argv[3]), *words)

@@ -19,6 +19,7 @@ ROWS = {
     "this, DQN in eight processes": "surreal_like",
     "a plain script, the same DQN in one process": "plain_dqn",
     "stable-baselines3, DQN": "sb3_dqn",
+    "this, PPO in seven processes": "surreal_like_ppo",
     "stable-baselines3, PPO": "sb3_ppo",
 }
 
@@ -85,7 +86,7 @@ def test_other_pages_have_one_time_of_cartpole(page: str) -> None:
     first = result("cartpole_peers")["summary"]["surreal_like"]["greedy_seconds"]["median"]
     text = re.sub(r"\s+", " ", (ROOT / f"{page}.md").read_text())
     said = re.findall(r"CartPole is solved by \w+ in ([\d.]+) s", text)
-    said += re.findall(r"\[time to the goal on CartPole\].*? \| ([\d.]+) s;", text)
+    said += re.findall(r"\[time to the goal on CartPole\].*? \| DQN ([\d.]+) s,", text)
     assert set(said) == {f"{first:.1f}"}
 
 
@@ -191,6 +192,16 @@ def test_a_row_of_the_table_is_what_was_measured(name: str) -> None:
     assert cells[2] == f"{seconds['median']:.1f} s"
     assert cells[3] == f"{seconds['min']:.1f} to {seconds['max']:.1f} s"
     assert cells[4] == f"{steps['median']:,.0f}"
+    assert cells[5] == f"{measured['judged_mean_return']['median']:.1f}"
+
+
+def test_what_differs_from_the_peer_is_said() -> None:
+    found = result("cartpole_peers")
+    text = section().split("**CartPole-v1**")[1].split("PPO beside further")[0]
+    for settings in found["differs"].values():
+        assert [key for key in settings if f"`{key}`" not in text] == []
+    untrained = [run["seed"] for run in found["runs"]["sb3_ppo"] if run["solved"]["env_steps"] == 0]
+    assert [f"(seed {seed})" for seed in untrained] == re.findall(r"\(seed \d+\)", text)
 
 
 def test_machine_date_versions_and_command_stand_beside_it() -> None:
@@ -253,9 +264,9 @@ def test_figures_at_the_top_of_readme_are_what_was_measured() -> None:
     summary = result("cartpole_peers")["summary"]
     seconds = {name: each["greedy_seconds"]["median"] for name, each in summary.items()}
     assert (
-        f"| {seconds['surreal_like']:.1f} s; the same DQN in a single file "
-        f"{seconds['plain_dqn']:.1f} s; stable-baselines3 {seconds['sb3_dqn']:.1f} s with DQN, "
-        f"{seconds['sb3_ppo']:.1f} s with PPO |"
+        f"| DQN {seconds['surreal_like']:.1f} s, the same in a single file "
+        f"{seconds['plain_dqn']:.1f} s, stable-baselines3 {seconds['sb3_dqn']:.1f} s; "
+        f"PPO {seconds['surreal_like_ppo']:.1f} s, stable-baselines3 {seconds['sb3_ppo']:.1f} s |"
     ) in row(README, "[time to the goal on CartPole]")
     assert {each["runs"] for each in summary.values()} == {5}
     kept = shown_result("scaling")
