@@ -345,7 +345,7 @@ def last_return(run: Mapping[str, Any]) -> float | None:
 
 def samples_table(found: Mapping[str, Any]) -> str:
     """Formats one line for each algorithm: environment steps to the goal, ours and the peer's."""
-    head = ("experiment", "learned from")
+    head: tuple[str, ...] = ("experiment", "learned from")
     for side in ("surreal_like", "stable-baselines3"):
         head += (side, "", _LAST)
     rows = []

@@ -31,6 +31,7 @@ from setting import add_seeds, run_folders, seeds_of
 
 from session.checkpoint import STATE, read_state, save_one
 from session.config import Config
+from session.config.session_defaults import EVALUATION_MODES
 from session.folder import RunFolder
 from surreal_like.addons.analysis.evaluate import evaluate
 from surreal_like.experiment.checkpoints import default_checkpoint, whole_checkpoint
@@ -64,12 +65,38 @@ def trained_run(row: learn.Row, seed: int, folder: Path) -> RunFolder:
     return RunFolder(place)
 
 
-def played(folder: Path, checkpoint: str, episodes: int) -> dict[str, float]:
-    """Plays fresh episodes; returns their numbers, with the standard error of the mean."""
-    found = evaluate(folder, episodes=episodes, checkpoint=checkpoint, seed=SEED)
+def played(folder: Path, checkpoint: str, episodes: int) -> dict[str, Any]:
+    """Plays fresh episodes as the run's goal is judged; returns what a card has of them."""
+    config = RunFolder(folder).read_config()
+    greedy = config.session_config.evaluator.mode[0] == EVALUATION_MODES[0]
+    found = evaluate(
+        folder, episodes=episodes, checkpoint=checkpoint, seed=SEED, deterministic=greedy
+    )
     numbers = {name: float(found[name]) for name in NUMBERS}
     error = numbers["std_return"] / math.sqrt(found["episodes"])
-    return {**numbers, "standard_error": error, "episodes": found["episodes"], "seed": SEED}
+    means = found.get("policies", {})
+    policies = {name: means[name] for name in learning(config) if name in means}
+    return {
+        **numbers,
+        "standard_error": error,
+        "episodes": found["episodes"],
+        "seed": SEED,
+        **({"policies": policies} if policies else {}),
+    }
+
+
+def merit(score: Mapping[str, Any]) -> float:
+    """Returns the mean return that decides which seed is in the middle; of several policies all."""
+    return float(sum((score.get("policies") or {"": score["mean_return"]}).values()))
+
+
+def learning(config: Config) -> list[str]:
+    """Returns the policies of an experiment that learn; without several one of an empty name."""
+    return [name for name, own in (config.get("policies") or {}).items() if _learns(own)] or [""]
+
+
+def _learns(own: Mapping[str, Any]) -> bool:
+    return not (own.get("fixed") or own.get("snapshots_of"))
 
 
 def write(run: RunFolder, checkpoint: str, place: Path) -> str:
@@ -81,9 +108,9 @@ def write(run: RunFolder, checkpoint: str, place: Path) -> str:
         place: folder; what was there is replaced.
     """
     config = run.read_config()
-    names = list(config.get("policies") or {}) or [""]
-    learned = [name for name in names if not name or _learns(config, name)]
-    found = {name: whole_checkpoint(run, checkpoint, *filter(None, [name])) for name in learned}
+    found = {
+        name: whole_checkpoint(run, checkpoint, *filter(None, [name])) for name in learning(config)
+    }
     size = sum((path / PARAMETERS).stat().st_size for path in found.values())
     halves = size > HALVES_ABOVE_BYTES
     shutil.rmtree(place, ignore_errors=True)
@@ -106,10 +133,6 @@ def write(run: RunFolder, checkpoint: str, place: Path) -> str:
     return "float16" if halves else "float32"
 
 
-def _learns(config: Config, name: str) -> bool:
-    return not config.policies[name].get("fixed")
-
-
 def _store(folder: Path, data: bytes) -> None:
     (folder / PARAMETERS).write_bytes(data)
 
@@ -118,9 +141,7 @@ def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
     """Trains, chooses, writes and evaluates the policy of one experiment; returns its card."""
     found = {seed: trained_run(row, seed, runs) for seed in seeds}
     named = {seed: default_checkpoint(run) for seed, run in found.items()}
-    scores = {
-        seed: played(run.path, named[seed], EPISODES)["mean_return"] for seed, run in found.items()
-    }
+    scores = {seed: merit(played(run.path, named[seed], EPISODES)) for seed, run in found.items()}
     seed = sorted(scores, key=scores.__getitem__)[len(scores) // 2]
     place = PLACE / row.name
     precision = write(found[seed], named[seed], place)
@@ -148,7 +169,7 @@ def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
     return card
 
 
-def differences(kept: Mapping[str, float], found: Mapping[str, float], *, same: bool) -> str:
+def differences(kept: Mapping[str, Any], found: Mapping[str, Any], *, same: bool) -> str:
     """Returns how an evaluation differs from that of a card; empty if it does not.
 
     Args:
@@ -158,13 +179,16 @@ def differences(kept: Mapping[str, float], found: Mapping[str, float], *, same: 
             four standard errors at most, or by 2 % of the range if that is more.
     """
     if same:
-        other = [name for name in NUMBERS if kept[name] != found[name]]
+        names = (*NUMBERS, *(name for name in ("policies",) if name in kept))
+        other = [name for name in names if kept[name] != found[name]]
         return ", ".join(f"{name} {found[name]}, was {kept[name]}" for name in other)
     allowed = 4 * kept["standard_error"], 0.02 * (kept["max_return"] - kept["min_return"])
-    apart = abs(found["mean_return"] - kept["mean_return"])
+    # Returns of policies that play against each other sum up to the same always.
+    allowed += tuple(0.1 * max(1.0, abs(each)) for each in kept.get("policies", {}).values())
+    apart = abs(merit(found) - merit(kept))
     if apart <= max(allowed):
         return ""
-    return f"mean return {found['mean_return']:g}, was {kept['mean_return']:g}"
+    return f"mean return {merit(found):g}, was {merit(kept):g}"
 
 
 def checked(episodes: str) -> Iterator[tuple[str, str]]:
@@ -175,7 +199,7 @@ def checked(episodes: str) -> Iterator[tuple[str, str]]:
     """
     versions = machine()["versions"]
     for name, card in list_trained().items():
-        kept: Mapping[str, float] = getattr(card, episodes)
+        kept: Mapping[str, Any] = getattr(card, episodes)
         found = played(PLACE / name, "best", int(kept["episodes"]))
         yield name, differences(kept, found, same=card.versions == versions)
 
@@ -191,7 +215,7 @@ def main() -> int:
     with run_folders(given.runs) as folder:
         for name in given.names:
             card: Any = make(rows()[name], seeds_of(given.seeds), folder)
-            print(f"{name}: seed {card.seed} of {card.seeds}, {card.score['mean_return']:g}")
+            print(f"{name}: seed {card.seed} of {card.seeds}, {card.reached}")
     found = checked(given.check) if given.check else iter(())
     wrong = [(name, text) for name, text in found if text]
     for name, text in wrong:

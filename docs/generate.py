@@ -342,21 +342,25 @@ def with_cards(text: str) -> str:
     rows = []
     for name, card in list_trained().items():
         score, picture = card.score, f"images/zoo/{name}.gif"
+        reached = card.reached.replace("+-", "±")
         seeds = ", ".join(f"{seed}: {mean:,.6g}" for seed, mean in card.seeds.items())
-        mean = f"{score['mean_return']:,.6g} ± {score['standard_error']:.2g}"
         cells = [
             f"![{name}]({picture})" if (ROOT / "docs" / picture).exists() else "",
             f"`{name}`" + (f", extra `{card.extra}`" if card.extra else ""),
             f"`{card.environment}`",
             card.algorithm,
             f"{card.env_steps:,}",
-            f"{mean} ({score['min_return']:,.6g} to {score['max_return']:,.6g})",
+            reached if "policies" in score else f"{reached} ({_range(score)})",
             f"**{card.seed}** of {seeds}",
         ]
         rows.append(f"|{'|'.join(cells)}|")
     head = "||name|environment|algorithm|env steps|mean return|seed|\n|---|---|---|---|---|---|---|"
     table = "\n".join([head, *rows])
     return _CARDS.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
+
+
+def _range(score: Mapping[str, Any]) -> str:
+    return f"{score['min_return']:,.6g} to {score['max_return']:,.6g}"
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def _policies() -> None:
     rows = [
         [
             *(name, card.environment, card.algorithm, count(card.env_steps)),
-            f"{decimal(card.score['mean_return'])} +- {decimal(card.score['standard_error'])}",
+            card.reached,
             card.extra,
         ]
         for name, card in cards.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -33,7 +34,8 @@ class Card:
         seeds: seed -> mean return of each run at its end.
         env_steps: environment steps of the parameters.
         score: ``mean_return``, ``standard_error``, ``min_return``, ``max_return``, ``episodes`` and
-            ``seed`` of fresh episodes.
+            ``seed`` of fresh episodes; of several policies also ``policies``, the mean return of
+            each that has learned.
         sample: the same of a few episodes, which a test plays again.
         precision: type of the stored parameters, float32 or float16.
         date, machine, versions, command: when, where, with what and how it was made.
@@ -46,13 +48,20 @@ class Card:
     seed: int
     seeds: dict[int, float]
     env_steps: int
-    score: dict[str, float]
-    sample: dict[str, float]
+    score: dict[str, Any]
+    sample: dict[str, Any]
     precision: str
     date: str
     machine: str
     versions: dict[str, str]
     command: str
+
+    @property
+    def reached(self) -> str:
+        """What the policy reaches, with the standard error; of several policies what each does."""
+        if self.score.get("policies"):
+            return ", ".join(f"{name} {mean:,.6g}" for name, mean in self.score["policies"].items())
+        return f"{self.score['mean_return']:,.6g} +- {self.score['standard_error']:.2g}"
 
 
 def trained_folder(name: str | Path) -> Path | None:

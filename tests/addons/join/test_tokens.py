@@ -144,9 +144,7 @@ def test_a_token_admits_until_its_time_is_over(keys: Path) -> None:
         ("machine", "", True),
         ("watch", "", True),
     ):
-        with pytest.raises(
-            NotAdmittedError, match="this token has expired 1:40:00 ago"
-        ) as caught:
+        with pytest.raises(NotAdmittedError, match="this token has expired 1:40:00 ago") as caught:
             room(token, until + 6000.5, silent, named=named, key=key)
         assert not caught.value.for_now
 
