@@ -41,8 +41,6 @@ from setting import add_scratch, add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, beside_peer, learned_on, loads, milestones_table
 from whole import RunFailed, judged_return, progress_lines, run_script
 
-from session.config import Config
-from session.config.defaults import BASE_SESSION_CONFIG
 from session.folder import LAG, RunFolder
 from surreal_like.addons.analysis.statistics import iqm
 from surreal_like.run.request import RunRequest
@@ -152,7 +150,7 @@ def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
     except RunFailed as error:
         raise SystemExit(f"{row.name}, seed {seed}: {error}") from None
     curve = found.pop("curve")
-    _write_peer(RunFolder(folder), row, seed, curve)
+    write_run(folder, row, seed, curve)
     return {
         "curve": curve_of(curve),
         "seed": seed,
@@ -170,17 +168,41 @@ def curve_of(lines: Kept) -> list[list[float]]:
     return [[steps, round(mean, 4)] for steps, mean in sorted(points.items())]
 
 
-def _write_peer(folder: RunFolder, row: Row, seed: int, curve: Kept) -> None:
-    folder.path.mkdir(parents=True, exist_ok=True)
-    config = Config.load_file(config_file(row.config))
-    config.algorithm = f"{PEER} sac"
-    config.learner_config = {}
-    config.session_config.extend(BASE_SESSION_CONFIG)
+def write_run(folder: Path, row: Row, seed: int, lines: Kept) -> None:
+    """Writes what `surreal-like plot` and `compare` read of a run: of a peer, or of a kept curve.
+
+    Args:
+        folder: of the run.
+        row: of the run.
+        seed: of the run.
+        lines: of its progress; they need `env_steps`, `wall_seconds`, `eval` and `train`.
+    """
+    place = RunFolder(folder)
+    place.path.mkdir(parents=True, exist_ok=True)
+    request = RunRequest(config_file(row.config), overrides=row.overrides)
+    config = request.resolve().config
+    if is_peer(row):
+        config.algorithm = f"{PEER} {config.algorithm}"
+        config.learner_config = {}
     config.session_config.seed = seed
-    config.dump_file(folder.config)
-    # What a reader of progress.jsonl expects, and the peer does not count.
+    config.dump_file(place.config)
+    # What a reader of progress.jsonl expects, and nobody counted.
     others = {"iterations": 0, "episodes": 0, "lag": dict.fromkeys(LAG)}
-    folder.progress.write_text("".join(f"{json.dumps(others | line)}\n" for line in curve))
+    place.progress.write_text("".join(f"{json.dumps(others | line)}\n" for line in lines))
+
+
+def write_curve(folder: Path, row: Row, run: Mapping[str, Any]) -> None:
+    """Writes a run folder with the curve of a kept run."""
+    lines = [
+        {
+            "env_steps": steps,
+            "wall_seconds": 0.0,
+            "eval": {"mean_return": mean, "env_steps": steps},
+            "train": {"mean_return_100": None},
+        }
+        for steps, mean in run["curve"]
+    ]
+    write_run(folder, row, run["seed"], lines)
 
 
 def settings_of(wanted: Row) -> str:
