@@ -34,8 +34,8 @@ from typing import Any
 from environments import PACKAGES, install
 from learn import Row, config_file, experiment_of, holds, one_run
 from machine import machine
-from minatar import GAMES, WITH_A_PEER, overrides
-from minatar import table as games_table
+from minatar_table import GAMES, WITH_A_PEER, overrides
+from minatar_table import table as games_table
 from peer_settings import stable_baselines3
 from setting import add_scratch, add_seeds, run_folders, seeds_of
 from tables import LEARNED_CRITERION, beside_peer, learned_on, loads, milestones_table

@@ -2,7 +2,7 @@
 
     python benchmarks/milestones.py --rows minatar_ppo minatar_pqn minatar_dqn --seeds 101..103
     python benchmarks/milestones.py --rows minatar_ppo minatar_dqn --peer --seeds 101..103
-    python benchmarks/minatar.py
+    python benchmarks/minatar_table.py
 
 The first two make the runs; the last prints the table. Of all games together it has the
 interquartile mean of scores that are 0 for no point and 1 for the best mean of the table, with a
