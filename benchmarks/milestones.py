@@ -4,8 +4,7 @@ Each run is the command that a user would type, as in learn.py. Its numbers and 
 to benchmarks/results/<name>.json when it ends; a run that is there already (same row, seed and
 fingerprint of the experiment) is left out. One of ours that was cut goes on from the folder that
 --keep names, and has lost at most five minutes; one of a peer begins anew. Prints a table of all
-that is known; the exit code is 1 if a row that was asked for is missed or a run has
-failed.
+that is known; the exit code is 1 if a row that was asked for is missed or a run has failed.
 
     python benchmarks/milestones.py --rows bipedalwalker_ppo --hours 2
     python benchmarks/milestones.py --rows minatar_rainbow minatar_dqn --seeds 101..105 --jobs 2
@@ -13,9 +12,9 @@ failed.
     python benchmarks/milestones.py --rows "halfcheetah_sac, stable-baselines3"
 
 --peer adds runs of stable-baselines3 with the settings of the same config, as many steps and seeds,
-and the same greedy judge; a row then holds if its interquartile mean (of fewer than four seeds the
-mean) is not below the peer's. Rows without a goal use up their environment steps: `surreal-like
-compare` compares their folders, which --keep keeps.
+and the same greedy judge; a row then holds if its mean is at least 0.9 of the peer's. Rows without
+a goal use up their environment steps: `surreal-like compare` compares their folders, which --keep
+keeps.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,11 +38,10 @@ from minatar_table import GAMES, WITH_A_PEER, overrides
 from minatar_table import table as games_table
 from peer_settings import stable_baselines3
 from setting import add_scratch, add_seeds, run_folders, seeds_of
-from tables import LEARNED_CRITERION, beside_peer, learned_on, loads, milestones_table
+from tables import LEARNED_CRITERION, beside_peer, last_return, learned_on, loads, milestones_table
 from whole import RunFailed, judged_return, progress_lines, run_script
 
 from session.folder import LAG, RunFolder
-from surreal_like.addons.analysis.statistics import iqm
 from surreal_like.run.request import RunRequest
 
 HERE = Path(__file__).resolve().parent
@@ -81,6 +80,8 @@ _SAVE = (
     "session_config.replay.snapshot_seconds=300",
 )
 PEER = "stable-baselines3"
+# Ratio of means with which a row holds.
+AT_LEAST = 0.9
 PEERS = (
     "halfcheetah_sac",
     "hopper_sac",
@@ -271,16 +272,17 @@ def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Ke
         ]
         passed = row.goal is None or sum(not holds(row, run) for run in runs) <= row.may_miss
         found.append({"name": row.name, "goal": row.goal, "runs": runs, "passed": passed})
-    scores = {row.name: _scores(each) for row, each in zip(rows, found, strict=True)}
+    means = {row.name: _mean(each) for row, each in zip(rows, found, strict=True)}
     for row, each in zip(rows, found, strict=True):
-        theirs = scores.get(f"{row.name}, {PEER}")
-        if theirs and each["runs"]:
-            each["passed"] = iqm(scores[row.name]) >= iqm(theirs)
+        mine, theirs = means[row.name], means.get(f"{row.name}, {PEER}")
+        if mine is not None and theirs is not None:
+            each["passed"] = mine >= theirs - (1 - AT_LEAST) * abs(theirs)
     return [each for each in found if each["runs"]]
 
 
-def _scores(row: Mapping[str, Any]) -> list[list[float]]:
-    return [[run["judged_mean_return"]] for run in row["runs"]]
+def _mean(row: Mapping[str, Any]) -> float | None:
+    found = [score for run in row["runs"] if (score := last_return(run)) is not None]
+    return statistics.mean(found) if found else None
 
 
 def document(found: Mapping[str, Any]) -> str:
@@ -291,11 +293,15 @@ def document(found: Mapping[str, Any]) -> str:
     newest = [run for row in rows for run in row["runs"]]
     single = [row for row in rows if not row["name"].startswith("minatar")]
     parts = [milestones_table(single), beside_peer(single, PEER), games_table(newest)]
-    lines = []
+    where: dict[str, Kept] = {}
     for row in rows:
-        runs = row["runs"]
-        measured_by = learned_on(runs[-1]["machine"], sorted(run["seed"] for run in runs))
-        lines.append(f"* `{row['name']}`: {measured_by} {loads(runs)}")
+        seeds = sorted(run["seed"] for run in row["runs"])
+        where.setdefault(learned_on(row["runs"][-1]["machine"], seeds), []).append(row)
+    lines = []
+    for text, each in where.items():
+        names = ", ".join(f"`{row['name']}`" for row in each)
+        runs = [run for row in each for run in row["runs"]]
+        lines.append(f"* {names}: {text} {loads(runs)}")
     return "\n\n".join([*filter(None, parts), "\n".join(lines)])
 
 
