@@ -169,7 +169,7 @@ def pong(device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="sl-gpu-") as scratch:
         folder = Path(scratch) / "pong"
         command = [sys.executable, "-P", "-m", "main.cli", "train"]
-        command += [str(HERE.parent / "configs" / "untried" / "pong_impala.yaml"), "--quiet"]
+        command += [str(HERE / "pong_impala.yaml"), "--quiet"]
         command += ["--folder", str(folder), f"learner_config.device={device}"]
         command += [f"session_config.agent.num={AGENTS}"]
         command += [f"session_config.stop={{seconds: {PONG_SECONDS}}}"]

@@ -39,8 +39,8 @@ CONFIGS = HERE.parent / "configs"
 
 
 def config_file(name: str) -> Path:
-    """Returns the file of a shipped experiment, in configs/ or configs/untried/."""
-    return next(CONFIGS.rglob(f"{name}.yaml"))
+    """Returns the file of an experiment: a shipped one, or one that is only measured here."""
+    return next(each for place in (CONFIGS, HERE) for each in place.rglob(f"{name}.yaml"))
 
 
 GRACE_SECONDS = 60.0
@@ -56,7 +56,7 @@ class Row:
 
     Args:
         name: of the row.
-        config: file in configs/ or configs/untried/, without .yaml.
+        config: file of the experiment, without .yaml.
         goal: mean return of greedy episodes, confirmed; of several policies by their names, all at
             once; None: all environment steps are used.
         at_most_seconds: from the command's start, on two cores.

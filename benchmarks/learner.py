@@ -22,7 +22,8 @@ sys.path.append(str(HERE / "ours"))
 from bare import LOOPS  # noqa: E402
 from bare_values import LOOPS as LOOPS_OF_VALUES  # noqa: E402
 from compare import Found, Group, Line, Side, keep, measure, seconds_per_call  # noqa: E402
-from prepared import CONFIGS, make_batch, make_learner, resolved  # noqa: E402
+from learn import config_file  # noqa: E402
+from prepared import make_batch, make_learner, resolved  # noqa: E402
 from setting import Given, arguments  # noqa: E402
 from systems import NO_GOAL, load  # noqa: E402
 from whole import After, RunFailed, ours  # noqa: E402
@@ -163,7 +164,7 @@ def waiting(given: Given) -> Found:
 
 def _share(folders: Iterator[Path], name: str, changes: tuple[str, ...]) -> float:
     """Returns the waiting share of one run in percent, without its first quarter."""
-    config = next(CONFIGS.rglob(f"{name}.yaml"))
+    config = config_file(name)
     lines = ours(config, next(folders), 1, (*NO_GOAL, *changes), After(RUN_SECONDS))
     shares = [line["waiting_share"] for line in lines if line.get("waiting_share") is not None]
     late = shares[len(shares) // 4 + 1 : -1]

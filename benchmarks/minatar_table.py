@@ -71,9 +71,7 @@ def table(kept: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for method, games in sorted(returns.items()):
         cells = [_cell(games.get(game, [])) for game in GAMES]
-        rows.append(
-            [f"`{method}`" if "," not in method else method, *cells, _together(games, best)]
-        )
+        rows.append([f"`{method}`", *cells, _together(games, best)])
     return grid(("", *GAMES, "all five"), rows)
 
 

@@ -26,7 +26,12 @@ _OF_ALL: Settings = {
     "model.frozen": [],
     "parts": [],
 }
-_OF_REPLAY: Settings = {"replay.type": "UniformReplay", "replay.age.max_versions": 0}
+_OF_REPLAY: Settings = {
+    "replay.type": "UniformReplay",
+    "replay.age.max_versions": 0,
+    "replay.age.half_life_versions": 0.0,
+    "replay.hindsight.proportion": 0.0,
+}
 _WANTED: Mapping[str, Settings] = {
     "dqn": {
         **_OF_REPLAY,
@@ -38,6 +43,7 @@ _WANTED: Mapping[str, Settings] = {
         "algo.cql_alpha": 0.0,
         "algo.target.mode": "hard",
         "algo.epsilon.kind": "linear",
+        "algo.epsilon.by": "env_steps",
         "algo.epsilon_alpha": 0.0,
         "model.head_sizes": [],
         "model.noisy": 0.0,
@@ -47,6 +53,7 @@ _WANTED: Mapping[str, Settings] = {
         "algo.adam_epsilon": 1e-5,
         "algo.clip.kind": "constant",
         "algo.entropy.kind": "constant",
+        "algo.entropy_target.value": None,
         "algo.value_clip": 0.0,
         "algo.kl.coefficient": 0.0,
         "algo.kl.stop": 0.0,
@@ -166,6 +173,8 @@ def _dqn(config: Config, streams: int) -> Settings:
 
 def _ppo(config: Config, streams: int) -> Settings:
     algo, rate = config.learner_config.algo, config.learner_config.algo.learning_rate
+    if rate.kind not in ("constant", "linear") or rate.by != "env_steps":
+        raise SystemExit(f"stable-baselines3 gets no {rate.kind} learning_rate by {rate.by}")
     end = rate.end if rate.kind == "linear" else rate.start
     length = config.session_config.sender.flush_iteration
     if config.learner_config.replay.batch_size != streams:

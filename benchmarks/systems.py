@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from compare import Found, Group, Line, Side, keep, measure
+from learn import config_file
 from setting import Given, arguments
 from whole import After, Record, RunFailed, ours, peer, rate
 
 HERE = Path(__file__).resolve().parent
-CONFIGS = HERE.parent / "configs"
 PARTS = ("solved", "cartpole", "pong")
 # These seeds were not used for tuning our settings.
 FIRST_SEED = 101
@@ -140,7 +140,7 @@ class Trainings:
     ) -> list[Record]:
         folder = next(self._folders)
         try:
-            return ours(next(CONFIGS.rglob(f"{config}.yaml")), folder, seed, overrides, done)
+            return ours(config_file(config), folder, seed, overrides, done)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -242,7 +242,7 @@ def cartpole(trainings: Trainings) -> Found:
 def pong(trainings: Trainings) -> Found:
     """Measures Pong: agent steps while learning."""
     mine, theirs = trainings.rate_of_ours, trainings.rate_of_peer
-    ours_did = "configs/untried/pong_impala.yaml"
+    ours_did = "benchmarks/pong_impala.yaml"
     sides = [Side("ours", "surreal_like", ours_did, partial(mine, "pong_impala"))]
     if "sample_factory" in trainings.given.pythons:
         run = partial(theirs, "sample_factory", "sample_factory_appo.py", "pong", *APPO_PONG)

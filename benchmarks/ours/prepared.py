@@ -15,7 +15,8 @@ from surreal_like.experiment.find import algorithm_of
 from surreal_like.learner.learner import Learner
 from surreal_like.run.request import RunRequest
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+TOP = Path(__file__).resolve().parents[2]
+CONFIGS = TOP / "configs"
 BYTES = 256
 
 
@@ -26,8 +27,9 @@ def make_learner(config: Config) -> Learner:
 
 
 def resolved(name: str, overrides: Sequence[str] = ()) -> Config:
-    """A shipped config, with some settings changed, and with the specs of its environment."""
-    config = next(CONFIGS.rglob(f"{name}.yaml"))
+    """A config, with some settings changed, and with the specs of its environment."""
+    places = (CONFIGS, TOP / "benchmarks")
+    config = next(file for place in places for file in place.rglob(f"{name}.yaml"))
     return RunRequest(config, overrides=tuple(overrides)).resolve().config
 
 

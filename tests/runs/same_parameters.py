@@ -41,15 +41,14 @@ WAYS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 # Updates that take a few seconds each; Atari frames are slower.
 UPDATES = 60
 FEWER = {
-    **dict.fromkeys(("pong_ppo", "breakout_ppo"), 3),
-    **dict.fromkeys(("pong_impala", "pong_rainbow", "pong_apex"), 6),
+    "pong_ppo": 3,
     **dict.fromkeys(("bipedalwalker_ppo", "lunarlander_ppo"), 4),
 }
 # Environments of clients, and of packages that are not installed with this one.
 ELSEWHERE = (
     *("cartpole_browser", "cartpole_remote"),
     *("fetchreach_sac", "minatar_dqn", "minatar_ppo", "minatar_pqn"),
-    *("minatar_rainbow", "pointmaze_sac"),
+    "pointmaze_sac",
     *("doorkey_ppo", "minigridmemory_ppo"),
 )
 

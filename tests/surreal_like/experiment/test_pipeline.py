@@ -13,6 +13,10 @@ from tests.add_ons import needs
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 AT_REPLAY = "replay, at sampling"
+ATARI = (
+    *("env_config.env_name=atari:Pong", "env_config.frame_stack=4"),
+    "learner_config.algo.reward_clip=1.0",
+)
 STAGES = [
     *("relabel goals", "stack frames", "each reward"),
     *("sum of n steps", "scale of rewards", "observations", "bonus of parts"),
@@ -36,11 +40,11 @@ def stages(config: str, *words: str) -> dict[str, list[str]]:
         ),
         ("cartpole_dqn", (), "relabel goals", ["off", AT_REPLAY]),
         pytest.param(
-            *("pong_rainbow", (), "stack frames", ["4 frames", f"agent; {AT_REPLAY}"]),
+            *("cartpole_dqn", ATARI, "stack frames", ["4 frames", f"agent; {AT_REPLAY}"]),
             marks=needs("atari"),
         ),
         pytest.param(
-            *("pong_rainbow", (), "each reward", ["clip 1", AT_REPLAY]), marks=needs("atari")
+            *("cartpole_dqn", ATARI, "each reward", ["clip 1", AT_REPLAY]), marks=needs("atari")
         ),
         ("cartpole_dqn", (), "each reward", ["off", AT_REPLAY]),
         ("cartpole_dqn", (), "sum of n steps", ["3 steps", AT_REPLAY]),
