@@ -110,7 +110,7 @@ def checkpoint_of(text: str) -> Path:
 
     Args:
         text: ``RUN``, ``RUN:best``, ``RUN:latest`` or ``RUN:12000``, where RUN is a run folder or
-            its name below ``runs/``; ``trained:NAME``; or the folder of the checkpoint itself.
+            its name below ``runs/``, or ``trained:NAME``; or the folder of the checkpoint itself.
             ``RUN`` alone means :func:`default_checkpoint`.
 
     Raises:
@@ -120,10 +120,10 @@ def checkpoint_of(text: str) -> Path:
     if os.path.isfile(Path(text) / "state.json"):
         read_state(Path(text))
         return Path(text)
-    if (trained := trained_folder(text)) is not None:
-        return whole_checkpoint(RunFolder(trained, copy_of=text), "best")
     named = _NAMED.fullmatch(text)
     name, checkpoint = named.groups() if named else (text, "")
+    if (trained := trained_folder(name)) is not None:
+        return whole_checkpoint(RunFolder(trained, copy_of=name), checkpoint or "best")
     # The name of a run may end like that of a checkpoint: 2026-11-25T10:00.
     for each, wanted in dict.fromkeys([(text, ""), (name, checkpoint)]):
         for path in (Path(each), RUNS / each):

@@ -81,7 +81,9 @@ SHOWN = {
     "resume_and_recovery.md": ["needs a bucket"],
     "actor_critic_on_unrolls.md": ["two lines of a loss"],
     "README.md": [
-        *["fetches PyTorch"] * 2,
+        "fetches PyTorch",
+        "opens a window",
+        "fetches PyTorch",
         "fetches packages",
         "fetches packages",
         "these are the tests",
@@ -89,7 +91,7 @@ SHOWN = {
     "results.md": [
         "trains for ten minutes to half an hour",
         "trains for minutes to hours; needs the extras minigrid, robotics, box2d, mujoco and atari",
-        "trains for a quarter of an hour to half an hour, and installs a peer",
+        "trains for a quarter of an hour, and installs a peer",
         "trains for half an hour; needs the extra atari",
         "trains for some minutes; needs the extra box2d",
         "trains for an hour, and installs a peer",

@@ -118,6 +118,9 @@ def test_a_run_begins_with_one(tmp_path: Path) -> None:
     assert run.ok
     start = checkpoint_of(f"trained:{NAME}")
     assert start == folder_of(NAME) / "checkpoints" / "best"
+    assert checkpoint_of(f"trained:{NAME}:best") == start
+    with pytest.raises(UsageError, match="has no checkpoint 'latest'; it has best"):
+        checkpoint_of(f"trained:{NAME}:latest")
     config = RunFolder(run.folder).read_config()
     assert config.session_config.checkpoint.start_from == str(start.resolve())
 
