@@ -72,7 +72,7 @@ ROWS = (
 )
 
 # What a cut run goes on from is at most five minutes old.
-_SAVE = (
+SAVE = (
     "session_config.checkpoint.seconds=300",
     "session_config.replay.snapshot=true",
     "session_config.replay.snapshot_seconds=300",
@@ -245,7 +245,7 @@ def measured(
             if is_peer(row):
                 return peer_run(python, row, seed, folder)
             cut = RunFolder(folder).config.exists()
-            run = one_run(row, seed, folder, *_SAVE, resume=True)
+            run = one_run(row, seed, folder, *SAVE, resume=True)
             if row.name in PEERS:
                 run["judged_mean_return"] = judged_return(folder, "latest", seed)
             return run | {"resumed": cut, "curve": curve_of(progress_lines(folder))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from docs.generate import MEASURED, ROOT, ZOO, with_cards, with_tables
 from main.cli.plan import worthwhile_ms
+from session.folder import RunFolder
 from surreal_like.experiment.preflight import flow_of
 from surreal_like.run.request import RunRequest
 from tests.docs.results import names_with, result, shown_result
@@ -137,6 +139,34 @@ def test_only_a_run_of_the_same_settings_and_code_is_not_repeated(tmp_path: Path
     [run] = learn.measure(row, [7], tmp_path, [changed])["runs"]
     assert run["iterations"] >= 1
     assert run["made_by"] == kept["made_by"]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_cut_goes_on_and_one_that_has_ended_is_taken(tmp_path: Path) -> None:
+    whole, milestones = map(importlib.import_module, ("whole", "milestones"))
+    folder = tmp_path / "run"
+    words = [
+        *(str(ROOT / "configs" / "pendulum_sac.yaml"), "session_config.evaluator.num=0"),
+        "session_config.stop={iterations: 4000, seconds: 120}",
+        *(each.replace("300", "1") for each in milestones.SAVE),
+    ]
+    with whole.training(*words, "--seed", "1", folder=folder) as process:
+        saved = RunFolder(folder).checkpoints / "replay-0"
+        while process.poll() is None and not list(saved.glob("*/state.json")):
+            time.sleep(0.1)
+        process.kill()
+    lines = whole.progress_lines(folder)
+    assert lines[-1]["iterations"] < 4000
+    result = whole.result_of(*words, seed=1, folder=folder, resume=True)
+    assert result["iterations"] >= 4000
+    after = whole.progress_lines(folder)
+    assert after[: len(lines)] == lines
+    assert {line["run_id"] for line in after} == {lines[0]["run_id"]}
+    text = (folder / "logs" / "all.log").read_text()
+    assert re.search(r"replay-0: restored: [\d,]+ rows", text)
+    assert whole.result_of("no such file", seed=1, folder=folder, resume=True) == result
+    with pytest.raises(whole.RunFailed, match="has a result of an earlier run"):
+        whole.result_of(*words, seed=1, folder=folder)
 
 
 def test_experiments_without_a_kept_run_are_named_in_one_place() -> None:
