@@ -17,7 +17,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ EPISODES = 1000
 SAMPLE, SAMPLE_OF_IMAGES = 20, 5
 # Of all episodes; no run has had it.
 SEED = 20_261_130
+# Of one training.
+SECONDS = 7200.0
 HALVES_ABOVE_BYTES = 200_000
 NUMBERS = ("mean_return", "std_return", "min_return", "max_return")
 # Of the state of a checkpoint.
@@ -58,11 +60,21 @@ def rows() -> dict[str, learn.Row]:
 
 
 def trained_run(row: learn.Row, seed: int, folder: Path) -> RunFolder:
-    """Returns the run of a seed, which is trained now unless the folder has it."""
-    place = folder / row.name / f"seed-{seed}"
-    if not (place / "result.json").exists():
-        learn.one_run(row, seed, place)
-    return RunFolder(place)
+    """Returns the run of a seed, which is trained now unless the folder has it.
+
+    Raises:
+        SystemExit: it has not reached its goal; the message says why.
+    """
+    run = RunFolder(folder / row.name / f"seed-{seed}")
+    if run.read_result() is None:
+        # Its environment steps limit it; how fast the machine was is no fact about the policy.
+        long = replace(row, at_most_seconds=SECONDS)
+        learn.one_run(long, seed, run.path, f"session_config.stop.seconds={SECONDS}")
+    result = run.read_result()
+    if row.goal is not None and not (result and result["goal_met"]):
+        why = result["reason"] if result else "no result"
+        raise SystemExit(f"{row.name}, seed {seed} has not met its goal: {why}")
+    return run
 
 
 def played(folder: Path, checkpoint: str, episodes: int) -> dict[str, Any]:
