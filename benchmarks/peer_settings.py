@@ -1,4 +1,4 @@
-"""What stable-baselines3 gets of an experiment of ours: every setting of the same file.
+"""Settings of an experiment of ours as stable-baselines3 gets them: all of the same file.
 
 A setting that it has not must have the value that makes no difference; an experiment whose setting
 has another value is refused, so that no comparison is of unequal settings by oversight. What is

@@ -58,10 +58,11 @@ class Card:
 
     @property
     def reached(self) -> str:
-        """What the policy reaches, with the standard error; of several policies what each does."""
-        if self.score.get("policies"):
-            return ", ".join(f"{name} {mean:,.6g}" for name, mean in self.score["policies"].items())
-        return f"{self.score['mean_return']:,.6g} +- {self.score['standard_error']:.2g}"
+        """Mean return with its standard error; of several policies the mean of each."""
+        means = self.score.get("policies", {})
+        found = ", ".join(f"{name} {mean:,.6g}" for name, mean in means.items())
+        whole = f"{self.score['mean_return']:,.6g} +- {self.score['standard_error']:.2g}"
+        return found or whole
 
 
 def trained_folder(name: str | Path) -> Path | None:

@@ -94,7 +94,7 @@ SHOWN = {
         "trains for a quarter of an hour, and installs a peer",
         "trains for half an hour; needs the extra atari",
         "trains for some minutes; needs the extra box2d",
-        "trains for an hour, and installs a peer",
+        "trains for hours, and installs a peer",
         "draws what was trained above",
         "trains for an hour",
     ],

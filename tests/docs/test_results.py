@@ -292,6 +292,18 @@ def test_a_result_of_an_earlier_run_is_taken_for_no_other(tmp_path: Path) -> Non
         whole.ours(config, tmp_path, 1, ())
 
 
+def test_a_run_that_missed_its_goal_gives_no_trained_policy(tmp_path: Path) -> None:
+    zoo = importlib.import_module("zoo")
+    folder = tmp_path / "cartpole_dqn" / "seed-101"
+    folder.mkdir(parents=True)
+    result = {"status": "stopped", "goal_met": False, "reason": "budget of 60 seconds used"}
+    (folder / "result.json").write_text(json.dumps(result))
+    with pytest.raises(SystemExit, match=r"cartpole_dqn, seed 101 has .* budget of 60 seconds"):
+        zoo.trained_run(zoo.rows()["cartpole_dqn"], 101, tmp_path)
+    (folder / "result.json").write_text(json.dumps({**result, "goal_met": True}))
+    assert zoo.trained_run(zoo.rows()["cartpole_dqn"], 101, tmp_path).path == folder
+
+
 def test_time_runs_from_the_first_update() -> None:
     after = importlib.import_module("whole").After(2.0)
     lines = [line(50.0, 0, 0), line(51.0, 1, 0), line(52.5, 2, 0), line(53.0, 3, 0)]
