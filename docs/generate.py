@@ -46,6 +46,8 @@ _EXAMPLES = re.compile(
     r".*?(<!-- end -->\n)",
     re.DOTALL,
 )
+# Pictures in a row.
+_BESIDE = 5
 _CARDS = re.compile(r"(<!-- generated: configs/trained -->\n).*?(<!-- end -->\n)", re.DOTALL)
 PAGE = ROOT / "docs" / "configuration.md"
 ZOO = ROOT / "docs" / "zoo.md"
@@ -338,25 +340,33 @@ def with_example_files(text: str) -> str:
 
 
 def with_cards(text: str) -> str:
-    """A page with the table of the trained policies."""
-    rows = []
+    """A page with pictures of the trained policies, and the table of their cards."""
+    rows, pictured = [], []
     for name, card in list_trained().items():
-        score, picture = card.score, f"images/zoo/{name}.gif"
+        if (ROOT / "docs" / "images" / "zoo" / f"{name}.gif").exists():
+            pictured.append(name)
         reached = card.reached.replace("+-", "±")
-        seeds = ", ".join(f"{seed}: {mean:,.6g}" for seed, mean in card.seeds.items())
+        seeds = ", ".join(f"{seed}: {mean:,.4g}" for seed, mean in card.seeds.items())
         cells = [
-            f"![{name}]({picture})" if (ROOT / "docs" / picture).exists() else "",
             f"`{name}`" + (f", extra `{card.extra}`" if card.extra else ""),
-            f"`{card.environment}`",
-            card.algorithm,
+            f"`{card.environment}`, {card.algorithm}",
             f"{card.env_steps:,}",
-            reached if "policies" in score else f"{reached} ({_range(score)})",
+            reached if "policies" in card.score else f"{reached} ({_range(card.score)})",
             f"**{card.seed}** of {seeds}",
         ]
         rows.append(f"|{'|'.join(cells)}|")
-    head = "||name|environment|algorithm|env steps|mean return|seed|\n|---|---|---|---|---|---|---|"
+    head = "|name|environment, algorithm|env steps|mean return|seed|\n|---|---|---|---|---|"
     table = "\n".join([head, *rows])
-    return _CARDS.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", text)
+    groups = [pictured[begin : begin + _BESIDE] for begin in range(0, len(pictured), _BESIDE)]
+    whole = "\n\n".join([*map(_gallery, groups), table])
+    return _CARDS.sub(lambda found: f"{found[1]}\n{whole}\n\n{found[2]}", text)
+
+
+def _gallery(names: list[str]) -> str:
+    """A row of pictures, and their names below."""
+    pictures = [f"![{name}](images/zoo/{name}.gif)" for name in names]
+    lines = (pictures, ["---"] * len(names), [f"`{name}`" for name in names])
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
 
 
 def _range(score: Mapping[str, Any]) -> str:
