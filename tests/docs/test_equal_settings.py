@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,15 @@ WITHOUT_EFFECT = {
 OF_REPLAY = ("type", "batch_size", "capacity", "min_size", "samples_per_insert", "max_bytes", "age")
 
 
+@cache
+def request_of(config: str, overrides: tuple[str, ...]) -> Config:
+    file = next(CONFIGS.rglob(f"{config}.yaml"))
+    return RunRequest(file, overrides=overrides).resolve().config
+
+
 def resolved(row: Any) -> Config:
-    file = next(CONFIGS.rglob(f"{row.config}.yaml"))
-    return RunRequest(file, overrides=row.overrides).resolve().config
+    """Return the config of a row, for a test to change; its environment is looked at once."""
+    return request_of(row.config, row.overrides).copy()
 
 
 def other(value: Any) -> Any:
@@ -109,7 +116,7 @@ def test_each_setting_is_passed_on_or_refused(row: Any) -> None:
 
 
 def test_a_setting_that_the_peer_has_not_is_refused_or_named() -> None:
-    config = RunRequest(CONFIGS / "cartpole_dqn.yaml").resolve().config
+    config = request_of("cartpole_dqn", ()).copy()
     with pytest.raises(SystemExit, match=r"has no learner_config.algo.double: it is True"):
         PEER.stable_baselines3(config)
     assert PEER.stable_baselines3(config, ["algo.double"])["algorithm"] == "dqn"
@@ -135,7 +142,13 @@ def test_the_peer_learns_as_often_from_each_step() -> None:
         PEER.stable_baselines3(config)
 
 
-@pytest.mark.parametrize("row", MILESTONES.peers_of(MILESTONES.ROWS), ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=pytest.mark.slow if number else ())
+        for number, row in enumerate(MILESTONES.peers_of(MILESTONES.ROWS))
+    ],
+)
 def test_each_row_with_a_peer_has_equal_settings(row: Any) -> None:
     if "minatar" in row.config:
         pytest.importorskip("minatar")
