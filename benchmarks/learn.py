@@ -202,15 +202,19 @@ def one_run(
     }
 
 
+def resolved(config: str, overrides: Sequence[str] = ()) -> Config:
+    """Returns the whole config of an experiment, with some settings changed."""
+    return RunRequest(config_file(config), overrides=tuple(overrides)).resolve().config
+
+
 def experiment_of(wanted: Row) -> dict[str, Any]:
     """Returns the fingerprint of a row's experiment, and its goals and budgets.
 
     Raises:
         SystemExit: it cannot be resolved here, such as for an environment that is not installed.
     """
-    request = RunRequest(config_file(wanted.config), overrides=wanted.overrides)
     try:
-        config = request.resolve().config
+        config = resolved(wanted.config, wanted.overrides)
     except SurrealError as error:
         raise SystemExit(f"{wanted.name}: {error}") from None
     stop = {key: value for key, value in config.session_config.stop.to_dict().items() if value}

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from environments import PACKAGES, install
-from learn import Row, config_file, experiment_of, holds, one_run
+from learn import Row, experiment_of, holds, one_run, resolved
 from machine import machine
 from minatar_table import GAMES, WITH_A_PEER, overrides
 from minatar_table import table as games_table
@@ -42,7 +42,6 @@ from tables import LEARNED_CRITERION, beside_peer, last_return, learned_on, load
 from whole import RunFailed, judged_return, progress_lines, run_script
 
 from session.folder import LAG, RunFolder
-from surreal_like.run.request import RunRequest
 
 HERE = Path(__file__).resolve().parent
 
@@ -71,7 +70,7 @@ ROWS = (
     Row("pong_ppo", "pong_ppo", 18.0, 10_800.0),
 )
 
-# What a cut run goes on from is at most five minutes old.
+# A run that is cut loses at most five minutes.
 SAVE = (
     "session_config.checkpoint.seconds=300",
     "session_config.replay.snapshot=true",
@@ -124,8 +123,7 @@ def is_peer(row: Row) -> bool:
 
 def peer_experiment(row: Row) -> dict[str, Any]:
     """Returns what the peer's script gets: every value stands in the config of our own run."""
-    request = RunRequest(config_file(row.config), overrides=row.overrides)
-    return stable_baselines3(request.resolve().config)
+    return stable_baselines3(resolved(row.config, row.overrides))
 
 
 def peer_run(python: str, row: Row, seed: int, folder: Path) -> dict[str, Any]:
@@ -178,8 +176,7 @@ def write_run(folder: Path, row: Row, seed: int, lines: Kept) -> None:
     """
     place = RunFolder(folder)
     place.path.mkdir(parents=True, exist_ok=True)
-    request = RunRequest(config_file(row.config), overrides=row.overrides)
-    config = request.resolve().config
+    config = resolved(row.config, row.overrides)
     if is_peer(row):
         config.algorithm = f"{PEER} {config.algorithm}"
         config.learner_config = {}

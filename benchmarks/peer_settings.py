@@ -26,6 +26,13 @@ _OF_ALL: Settings = {
     "model.frozen": [],
     "parts": [],
 }
+_OF_ENVIRONMENT: Settings = {
+    "env_args": {},
+    "wrappers": [],
+    "action_repeat": 1,
+    "frame_stack": 0,
+    "clip_action": True,
+}
 _OF_REPLAY: Settings = {
     "replay.type": "UniformReplay",
     "replay.age.max_versions": 0,
@@ -89,16 +96,18 @@ def stable_baselines3(config: Config, but: Sequence[str] = ()) -> Settings:
     algorithm = config.algorithm
     if algorithm not in _WANTED:
         raise SystemExit(f"stable-baselines3 has no {algorithm}; it has {', '.join(_WANTED)}")
+    needed = {f"env_config.{key}": wanted for key, wanted in _OF_ENVIRONMENT.items()}
     for key, wanted in {**_OF_ALL, **_WANTED[algorithm]}.items():
-        if key in but:
-            continue
-        found: Any = learner
-        for word in key.split("."):
+        if key not in but:
+            needed[f"learner_config.{key}"] = wanted
+    for path, wanted in needed.items():
+        found: Any = config
+        for word in path.split("."):
             found = found[word]
         if found != wanted:
             raise SystemExit(
-                f"stable-baselines3 has no learner_config.{key}: it is {found!r}, and equal "
-                f"settings need {wanted!r}"
+                f"stable-baselines3 has no {path}: it is {found!r}, and equal settings need "
+                f"{wanted!r}"
             )
     streams = env.num_envs * config.session_config.agent.num
     arguments = _ARGUMENTS[algorithm](config, streams)

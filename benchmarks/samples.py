@@ -28,8 +28,6 @@ from setting import add_scratch, add_seeds, seeds_of
 from tables import LEARNED_CRITERION, samples_table
 from whole import RunFailed, judged_return, run_script
 
-from surreal_like.run.request import RunRequest
-
 TIMEOUT_SECONDS = 1200.0
 WANTED = 1.25
 
@@ -62,8 +60,7 @@ ROWS = (
 
 def experiment_of(wanted: Row) -> dict[str, Any]:
     """Returns what the peer's script gets."""
-    request = RunRequest(learn.config_file(wanted.config), overrides=wanted.overrides)
-    return stable_baselines3(request.resolve().config)
+    return stable_baselines3(learn.resolved(wanted.config, wanted.overrides))
 
 
 def ours(wanted: Row, seed: int) -> dict[str, Any]:

@@ -309,11 +309,14 @@ def beside_peer(rows: Sequence[Mapping[str, Any]], peer: str) -> str:
     Five seeds or more have Student's interval, and their ratio of means that of its logarithm
     (delta method, the smaller number of degrees of freedom); of fewer all scores stand there.
     """
-    known = {row["name"]: [last_return(run) or 0.0 for run in row["runs"]] for row in rows}
+    known = {
+        row["name"]: [score for run in row["runs"] if (score := last_return(run)) is not None]
+        for row in rows
+    }
     lines = []
     for name, mine in known.items():
         theirs = known.get(f"{name}, {peer}")
-        if theirs:
+        if mine and theirs:
             cells = [f"`{name}`", _scores_of(mine), _scores_of(theirs)]
             lines.append([*cells, _ratio_of_means(mine, theirs)])
     return grid(("greedy return", "surreal_like", peer, "ratio of means"), lines) if lines else ""

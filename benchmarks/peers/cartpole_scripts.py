@@ -25,13 +25,11 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from criterion import WORDS
 from environments import install
-from learn import config_file, one_run, row
+from learn import one_run, resolved, row
 from machine import machine, spread, write_result
 from peer_settings import stable_baselines3
 from setting import add_scratch, seeds_of
 from whole import RunFailed, judged_return, run_script
-
-from surreal_like.run.request import RunRequest
 
 OURS = {"surreal_like": "dqn", "surreal_like_ppo": "ppo"}
 PEERS = (*OURS, "plain_dqn", "sb3_dqn", "sb3_ppo")
@@ -52,7 +50,7 @@ def run_peer(python: str, script: str, words: list[str], seed: int) -> dict[str,
 
 def settings_of(algorithm: str) -> str:
     """Returns what the peer's script gets: the settings of our file."""
-    config = RunRequest(config_file(f"cartpole_{algorithm}")).resolve().config
+    config = resolved(f"cartpole_{algorithm}")
     return json.dumps(stable_baselines3(config, DIFFERS[algorithm]))
 
 

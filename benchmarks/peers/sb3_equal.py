@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 from criterion import CARTPOLE, PENDULUM, Criterion
-from judge import Act, judged, register, start_seeds
+from judge import judged, register, start_seeds
+from sb3 import Look, greedy
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
@@ -87,25 +88,6 @@ class Curve(BaseCallback):  # type: ignore[misc]
         return True
 
 
-class Look(BaseCallback):  # type: ignore[misc]
-    """Looks whenever new weights are about to act, and ends the training once the goal is met.
-
-    Args:
-        is_over: returns True for so many steps if no further training is needed.
-    """
-
-    def __init__(self, is_over: Callable[[int], bool]) -> None:
-        super().__init__()
-        self._is_over = is_over
-        self._over = False
-
-    def _on_rollout_start(self) -> None:
-        self._over = self._is_over(self.num_timesteps)
-
-    def _on_step(self) -> bool:
-        return not self._over
-
-
 def make_model(experiment: Mapping[str, Any], seed: int) -> Any:
     """Returns the peer's model, which has its environments."""
     arguments = dict(experiment["arguments"])
@@ -142,11 +124,6 @@ def make_model(experiment: Mapping[str, Any], seed: int) -> Any:
     return kind("MlpPolicy", env, seed=seed, device="cpu", policy_kwargs=policy, **arguments)
 
 
-def greedy(model: Any) -> Act:
-    """Returns the greedy policy of a model."""
-    return lambda obs: model.predict(obs, deterministic=True)[0]
-
-
 def main(seed: int, started: float, experiment: Mapping[str, Any], every_steps: int = 0) -> None:
     """Trains, judges, prints.
 
@@ -171,7 +148,7 @@ def main(seed: int, started: float, experiment: Mapping[str, Any], every_steps: 
         model.learn(steps, EveryNTimesteps(steps // 10, curve))
     else:
         criterion = Criterion(seed, started, task=TASKS[env_name], every_steps=every_steps)
-        look = Look(lambda env_steps: criterion.look(greedy(model), env_steps))
+        look = Look(lambda model: criterion.look(greedy(model), model.num_timesteps))
         model.learn(steps, look)
         found["solved"] = criterion.solved
     found |= {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,12 @@ from surreal_like.run.request import RunRequest
 from tests.docs.results import result
 
 # docs/generate.py, which tests.docs.results imports, has put the folder of benchmarks on the path.
+LEARN = importlib.import_module("learn")
 PEER = importlib.import_module("peer_settings")
 SAMPLES = importlib.import_module("samples")
 MILESTONES = importlib.import_module("milestones")
 TABLES = importlib.import_module("tables")
 GAMES = importlib.import_module("minatar_table")
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Settings that the peer needs not -> why.
 WITHOUT_EFFECT = {
     "algo.synchronous": "how our own processes work together",
@@ -54,8 +53,8 @@ OF_REPLAY = ("type", "batch_size", "capacity", "min_size", "samples_per_insert",
 
 @cache
 def request_of(config: str, overrides: tuple[str, ...]) -> Config:
-    file = next(CONFIGS.rglob(f"{config}.yaml"))
-    return RunRequest(file, overrides=overrides).resolve().config
+    found: Config = LEARN.resolved(config, overrides)
+    return found
 
 
 def resolved(row: Any) -> Config:
@@ -75,8 +74,8 @@ def other(value: Any) -> Any:
 
 def settings_in_use(row: Any) -> list[str]:
     """Return the settings of what is learned that have an effect, without `learner_config.`."""
-    file = next(CONFIGS.rglob(f"{row.config}.yaml"))
-    found = RunRequest(file, overrides=row.overrides).explain()
+    request = RunRequest(LEARN.config_file(row.config), overrides=row.overrides)
+    found = request.explain()
     values = {path: value for path, (value, _) in found.items()}
     keys = keys_of(defaults(values["algorithm"]).extend(BASE_CONFIG, abstract=True))
     names = [
@@ -120,6 +119,11 @@ def test_a_setting_that_the_peer_has_not_is_refused_or_named() -> None:
     with pytest.raises(SystemExit, match=r"has no learner_config.algo.double: it is True"):
         PEER.stable_baselines3(config)
     assert PEER.stable_baselines3(config, ["algo.double"])["algorithm"] == "dqn"
+    for key in ("action_repeat", "frame_stack"):
+        stacked = config.copy()
+        stacked.env_config[key] = 4
+        with pytest.raises(SystemExit, match=f"has no env_config.{key}: it is 4"):
+            PEER.stable_baselines3(stacked, ["algo.double"])
     config.algorithm = "r2d2"
     with pytest.raises(SystemExit, match="has no r2d2; it has dqn, ppo, sac, td3"):
         PEER.stable_baselines3(config)
@@ -166,7 +170,6 @@ def test_kept_comparisons_are_of_the_settings_of_now() -> None:
 
 def test_a_judge_starts_both_sides_from_the_same_states() -> None:
     judge = importlib.import_module("judge")
-    pytest.importorskip("gymnasium")
     assert judge.start_seeds(101, 3) == [102_000_000, 102_000_001, 102_000_002]
     seen: list[Any] = []
 
