@@ -169,6 +169,7 @@ class RunFolder:
         self.client_tokens = self.keys / "clients"
         self.gateways = self.path / "gateway"
         self.quarantine = self.path / "quarantine"
+        self.recording = self.path / "recording"
         self._lock: BinaryIO | None = None
         self._config_read: tuple[tuple[int, ...], Config] | None = None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from typing import Any, NamedTuple
 
 from session.lazy import import_own
@@ -127,6 +128,8 @@ class AddOn:
             :class:`surreal_like.replay.replay.Replay`.
         acts: kinds of components that step environments as agents do; ``session_config`` has a
             section of each, with ``num``.
+        feeds: keys of ``session_config``; one that is set gives a run rows without any steps of an
+            environment.
         telemetry: kinds of components that end last, and without which a run goes on.
         engines: name of an engine of machines -> ``module:Class``, a
             :class:`session.addons.engines.machines.Machines`.
@@ -151,6 +154,7 @@ class AddOn:
     parts: Mapping[str, str] = field(default_factory=dict)
     replays: Mapping[str, str] = field(default_factory=dict)
     acts: tuple[str, ...] = ()
+    feeds: tuple[str, ...] = ()
     telemetry: tuple[str, ...] = ()
     engines: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, SinkKind] = field(default_factory=dict)
@@ -224,3 +228,9 @@ def count_acting(session_config: Any) -> int:
     """Returns the number of processes that step environments: agents, and those of add-ons."""
     others = sum(session_config[kind].num for kind in acting_kinds())
     return int(session_config.agent.num + others)
+
+
+def is_fed(session_config: Any) -> bool:
+    """Returns True if a run gets rows without any steps of an environment."""
+    keys = [key for each in add_ons().values() for key in each.feeds]
+    return any(reduce(getitem, key.split("."), session_config) for key in keys)

@@ -121,6 +121,12 @@ class MakeView(Protocol):
     def __call__(self, replay: Any, seed: int, /) -> Any: ...
 
 
+class MakeRecorder(Protocol):
+    """Returns what writes down the chunks that a shard accepts, or None; gets its replay."""
+
+    def __call__(self, context: Context, replay: Any, /, *, goes_on: bool) -> Any: ...
+
+
 class MakeFilm(Protocol):
     """Returns what films the evaluations of an evaluator, from its context; or None."""
 
@@ -320,6 +326,7 @@ PS_SERVICE: Hook[ServerService] = Hook("ps_service")
 LAUNCHED: Hook[Launched] = Hook("launched")
 AGENT: Hook[PrepareAgent] = Hook("agent")
 VIEW: Hook[MakeView] = Hook("view")
+RECORDER: Hook[MakeRecorder] = Hook("recorder")
 FILM: Hook[MakeFilm] = Hook("film")
 TASKS: Hook[FindTasks] = Hook("tasks")
 REPLAY: Hook[ChooseReplay] = Hook("replay")

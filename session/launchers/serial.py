@@ -197,11 +197,12 @@ class Frames(Backend):
         for raw in retired.values():
             raw.close(0)
         launch = Launch(component, self._config, self._topology, self._addresses, self._folder)
+        earlier = self._incarnations.get(name, 0)
         context = Context(
             launch,
             self._zmq_context,
             clock=self._clock,
-            incarnation=max(run_part(self._config), self._incarnations.get(name, 0) + 1),
+            incarnation=max(run_part(self._config), 0 if component.resumes else earlier + 1),
             pause=self._pause,
         )
         frame = Frame(context, seeded(component.load().build))

@@ -23,7 +23,7 @@ from session.folder import RunFolder
 from session.loggerplex.terminal import Terminal
 from session.process.clock import WallClock
 from session.process.component import LIFELINE, Topology
-from session.process.context import Context, Launch
+from session.process.context import Context, Launch, run_part
 from session.process.heartbeat import State
 from session.process.service import Build, Frame, seeded
 from session.wire import AddressBook
@@ -127,6 +127,8 @@ def make_frame(launch: Launch, build: Build) -> Frame:
 def open_context(launch: Launch) -> Context:
     """Makes a context with its own ZeroMQ context, which :func:`release` ends."""
     zmq_context, incarnation = make_context(), time.time_ns() // 1_000_000
+    if launch.component.resumes:
+        incarnation = run_part(launch.config)
     try:
         return Context(launch, zmq_context, clock=WallClock(), incarnation=incarnation)
     except BaseException:

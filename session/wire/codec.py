@@ -217,6 +217,7 @@ class Message:
             they are read-only views on the received frames.
         sender: set by the sending socket.
         grant: rights of the sender's proved key; set by the receiving socket.
+        frames: the frames that it was decoded from; empty in a message that is to be sent.
     """
 
     kind: str
@@ -224,6 +225,7 @@ class Message:
     arrays: Mapping[str, Array] = field(default_factory=dict)
     sender: Identity = ANONYMOUS
     grant: Grant = EVERYTHING
+    frames: Sequence[Buffer] = ()
 
 
 def encode(message: Message) -> list[Buffer]:
@@ -298,8 +300,9 @@ def decode(
     _, kind, name, incarnation, fingerprint, generation, fields, packed = _header(frames[0])
     sender = Identity(name, incarnation, fingerprint, generation)
     if len(frames) == 1 and packed == _NO_ARRAYS:
-        return Message(kind, fields, {}, sender)
-    return Message(kind, fields, unpack_layout(packed).arrays(frames[1:]), sender)
+        return Message(kind, fields, {}, sender, frames=frames)
+    arrays = unpack_layout(packed).arrays(frames[1:])
+    return Message(kind, fields, arrays, sender, frames=frames)
 
 
 def _header(frame: Buffer) -> list[Any]:

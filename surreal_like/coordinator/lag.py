@@ -80,7 +80,9 @@ class Lag:
 
     def add_batch(self, versions: npt.NDArray[np.int64], iteration: int) -> None:
         """Adds the versions, of any shape, of the parameters that acted in a batch's rows."""
-        if not self._versions:
+        # No parameters of this run have acted in recorded rows: their version is 0.
+        versions = versions[versions > 0]
+        if not self._versions or not versions.size:
             return
         newest = self._versions[-1]
         mean, oldest = float(versions.mean()), int(versions.min())

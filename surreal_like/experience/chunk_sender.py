@@ -80,7 +80,9 @@ class ExpSender:
     def __init__(
         self, context: Context, sender_config: Config, policy: str = DEFAULT_POLICY
     ) -> None:
-        self.window = SenderWindow(MAX_UNACKED_BYTES, sender_config.max_unacked_chunks)
+        self.window = SenderWindow(
+            MAX_UNACKED_BYTES, sender_config.max_unacked_chunks, context.component.resumes
+        )
         self.env_steps = 0
         self.episodes = 0
         self.context, self.policy, self.now = context, policy, context.clock.now
@@ -129,6 +131,8 @@ class ExpSender:
             chunk = postprocess_chunk(chunk, self.acting.postprocess)
         if self.acting.pack is not None:
             chunk = self.acting.pack(chunk)
+        if window.skip(chunk.size):
+            return
         chunk.rows = window.pushed + chunk.size
         size_bytes = chunk.size_bytes
         window.keep(Kept(sequence, chunk.to_message(), chunk.size, size_bytes))
@@ -140,7 +144,7 @@ class ExpSender:
         """Sends the goodbye, which is acked like a chunk; nothing if there was no chunk."""
         self._ended = True
         window = self.window
-        if not window.pushed:
+        if not window.pushed or window.skip(0):
             return
         fields = {
             "seq": window.next_sequence,

@@ -44,6 +44,8 @@ class SenderWindow:
     Args:
         max_bytes: most bytes to keep, except for a single larger chunk.
         max_chunks: most chunks to keep; bounds how far an agent is ahead of replay.
+        resumes: True if an earlier process may have sent the same chunks as the same sender: those
+            that replay has handled are skipped.
 
     Attributes:
         ready: True while another chunk may be cut; otherwise the agent has to wait.
@@ -61,6 +63,7 @@ class SenderWindow:
 
     max_bytes: int
     max_chunks: int
+    resumes: bool = False
     ready: bool = True
     pushed: int = 0
     inserted: int = 0
@@ -73,6 +76,8 @@ class SenderWindow:
     acked: int = 0
     next_sequence: int = 1
     _kept: dict[int, Kept] = field(default_factory=dict)
+    # The highest number that replay has handled, of what an earlier process has sent, too.
+    _ahead: int = 0
     _next: int = 1
     _highest_sent: int = 0
     _largest_bytes: int = 0
@@ -149,6 +154,9 @@ class SenderWindow:
             return
         if replay > self.replay:
             self._on_new_replay(replay)
+        if self.resumes:
+            self._ahead = max(self._ahead, handled)
+            handled = min(handled, self.next_sequence - 1)
         if self.acked < handled < self.next_sequence:
             self._advance(handled, inserted)
             self._moved_at = now
@@ -180,10 +188,25 @@ class SenderWindow:
         # Rows handled but not inserted count as dropped, so that every row is counted.
         # Of a closed incarnation replay has no numbers: all that it still gets is dropped.
         gained = max(0, min(inserted - self._acked_inserted, rows))
-        self._acked_inserted = inserted
+        self._acked_inserted = self._acked_inserted + gained if self.resumes else inserted
         self.inserted += gained
         self.dropped += rows - gained
         self._judge()
+
+    def skip(self, rows: int) -> bool:
+        """Counts the next chunk, of so many rows, as acked if replay has handled it before.
+
+        Returns False if it has not: then it is to be sent.
+        """
+        if self.next_sequence > self._ahead or self._kept:
+            return False
+        self.next_sequence += 1
+        self.pushed += rows
+        self.inserted += rows
+        self._acked_inserted += rows
+        self.acked += 1
+        self._next = self.acked + 1
+        return True
 
     def _judge(self) -> None:
         room = self.max_bytes - self.unacked_bytes

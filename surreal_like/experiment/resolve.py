@@ -24,7 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from session.addons import count_acting
+from session.addons import count_acting, is_fed
 from session.addons.hooks import SPECS
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
 from session.config.constraints import check_values
@@ -344,11 +344,19 @@ def _check_modes(evaluator: Config) -> None:
 def _check_parts(session: Config) -> None:
     """Rejects a run without environment steps."""
     agent, host = session.agent, session.launcher.host
-    if agent.max < 1 and count_acting(session) < 1 and not host:
+    if agent.max >= 1 or count_acting(session) >= 1 or host:
+        return
+    if not is_fed(session):
         raise ConfigError(
             "session_config.agent.num is 0, so nothing would step the environment: set it to 1 or "
             "more, or session_config.gateway.num for clients that connect, or give "
-            "session_config.launcher.host, so that agents of other machines can join"
+            "session_config.launcher.host, so that agents of other machines can join, or "
+            "session_config.dataset.path with recorded rows"
+        )
+    if session.stop.env_steps is not None:
+        raise ConfigError(
+            f"session_config.stop.env_steps is {session.stop.env_steps}, but session_config.agent."
+            "num is 0, and recorded rows are no steps: give stop.iterations, or stop.seconds"
         )
 
 

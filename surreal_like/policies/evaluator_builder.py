@@ -112,24 +112,26 @@ def make_player(
     *,
     num_envs: int,
     seed: int,
+    evaluation: bool = True,
     pulse: Pulse = no_pulse,
     feed: TaskFeed | None = None,
 ) -> Player:
-    """Builds the environments of an evaluation.
+    """Builds the environments of an evaluation, or those of training.
 
     Args:
         policies: all policies that may play.
         config: the resolved experiment.
         num_envs: number of environments.
         seed: seed of the environments.
+        evaluation: False: the environments are those of training.
         pulse: called between them.
         feed: progress and task of the run.
     """
     env = config.env_config
-    parts = parts_of(config, evaluation=True)
+    parts = parts_of(config, evaluation=evaluation)
     if not parts:
         single = make_vector_env(
-            env, num_envs=num_envs, seed=seed, evaluation=True, pulse=pulse, feed=feed
+            env, num_envs=num_envs, seed=seed, evaluation=evaluation, pulse=pulse, feed=feed
         )
         return Player(policies, WholeVector(stack_frames(single, env), policies[0].policy))
     joint = make_joint_vector(
@@ -137,8 +139,8 @@ def make_player(
         parts,
         num_envs=num_envs,
         seed=seed,
-        assign=PolicyAssignment(config, seed, evaluation=True).assign,
-        evaluation=True,
+        assign=PolicyAssignment(config, seed, evaluation=evaluation).assign,
+        evaluation=evaluation,
         pulse=pulse,
         feed=feed,
     )

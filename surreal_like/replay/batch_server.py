@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from threading import Thread
 from typing import Any
 
+from session.addons.hooks import RECORDER
 from session.config import Config
 from session.errors import SurrealError, describe
 from session.process.context import Context
@@ -59,7 +60,10 @@ class ReplayService(Service):
         # Before the restore, which goes on with the random numbers of the snapshot.
         replay.reseed(context.seed)
         self._recovery.restore()
-        self._intake.acks.commit = self._recovery.commit
+        goes_on = self._recovery.goes_on
+        recorders = (make(context, replay, goes_on=goes_on) for make in RECORDER)
+        self._intake.recorder = next(filter(None, recorders), None)
+        self._intake.acks.commit = self._commit
         self._batches = wire.router(f"{name}.batches", REQUESTS)
         self._priorities = wire.pull(f"{name}.priorities", PRIORITIES)
         self._most_rows = _most_rows(context.config)
@@ -102,6 +106,12 @@ class ReplayService(Service):
         # Answers may have made room for experience.
         more = answered and (bool(self._parked) or self._intake.waiting.held)
         return more or taken == self._intake.MOST or _AT_ONCE in (requests, priorities)
+
+    def _commit(self) -> None:
+        """Makes what will be acked survive this process."""
+        if self._intake.recorder is not None:
+            self._intake.recorder.flush()
+        self._recovery.commit()
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -385,6 +395,8 @@ class ReplayService(Service):
         """Sends last acks, reports metrics, and saves a snapshot if it is done."""
         self._intake.acks.send()
         self._report()
+        if self._intake.recorder is not None:
+            self._intake.recorder.close()
         if self.done:
             self._recovery.save(self._account(self._replay.statistics()))
 

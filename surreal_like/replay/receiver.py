@@ -90,6 +90,7 @@ class ExperienceReceiver:
         waiting: measures the time for which experience was not read.
         draining: True once every chunk is accepted and the limiter has no effect.
         returns: counts the returns of inserted rows; None unless rewards are normalized.
+        recorder: writes down the chunks that were inserted; None: nothing does.
     """
 
     MOST = 8
@@ -108,6 +109,7 @@ class ExperienceReceiver:
         self._replay = replay
         self._steps_per_row = steps_per_row(context.config)
         self.returns = make_return_counter(replay.learner_config.algo)
+        self.recorder: Any = None
         self._validator = _make_validator(context, replay)
         self._validator.large = lambda sender, detail: context.event(
             "large_values", f"{sender}: {detail}: losses may become infinite", sender=sender
@@ -168,10 +170,12 @@ class ExperienceReceiver:
             # No decision of the run goes by what a joined machine or a client says of its episodes.
             marks = {"metrics": {}, "guest": True}
             chunk.finished = [{**each, **marks} for each in chunk.finished]
-        self._insert(chunk, sender, readable=readable)
+        inserted = self._insert(chunk, sender, readable=readable)
+        if inserted and self.recorder is not None:
+            self.recorder.accept(chunk, message.frames)
 
-    def _insert(self, chunk: Chunk, sender: Sender, *, readable: bool) -> None:
-        """Inserts a chunk; every chunk that is counted here is acked, inserted or not.
+    def _insert(self, chunk: Chunk, sender: Sender, *, readable: bool) -> bool:
+        """Inserts a chunk, and returns True; every chunk that is counted here is acked.
 
         Args:
             chunk: a chunk as it was received.
@@ -181,36 +185,36 @@ class ExperienceReceiver:
         steps = self.ledger.count_new_steps(chunk)
         chunk.joined = sender.joined
         if not self.ledger.admit(chunk):
-            return
+            return False
         account = self.ledger.account(chunk.sender, chunk.incarnation)
         chunk.account = account.place
         self.acks.on_chunk(chunk)
         if not readable:
             self.ledger.count_dropped(chunk, WRONG_COLUMNS)
-            return
+            return False
         if sender.published != self._policy:
             detail = f"rows of policy {sender.published}, expected {self._policy}"
             self._drop(chunk, WRONG_POLICY, detail)
-            return
+            return False
         if sender.joined and chunk.sender in self.ledger.fenced:
             # Steps that nothing is learned from must not use up the budget of the run.
             chunk.env_steps, chunk.episodes = account.env_steps, account.episodes
             self._drop(chunk, FENCED, _FENCED_DETAIL)
-            return
+            return False
         chunk.steps = min(steps, chunk.size * self._steps_per_row) if sender.joined else steps
         self.env_steps += chunk.steps
         self.ledger.env_steps += chunk.steps
         if (refusal := self._replay.refusal(chunk)) is not None:
             self.ledger.count_dropped(chunk, refusal)
-            return
+            return False
         if (wrong := self._validator.refusal(chunk)) is not None:
             self._drop(chunk, *wrong)
-            return
+            return False
         try:
             self._replay.insert_chunk(chunk)
         except DataError as error:
             self._drop(chunk, "does not fit", describe(error))
-            return
+            return False
         self.ledger.count_inserted(chunk)
         if self.returns is not None:
             self.returns.add(chunk)
@@ -224,6 +228,7 @@ class ExperienceReceiver:
                 # Of another machine, whose clock has another beginning.
                 self._stamps.pop("sent", None)
                 self._stamps["boot"] = self._boot
+        return True
 
     def _drop(self, chunk: Chunk, reason: str, detail: str) -> None:
         """Counts the rows as dropped; reports each reason once for each sender."""
@@ -250,6 +255,8 @@ class ExperienceReceiver:
         """Removes the rows that have come late; returns how many, see :meth:`Replay.roll_back`."""
         gone = self._replay.roll_back(end)
         self.ledger.rolled_back += gone
+        if self.recorder is not None:
+            self.recorder.cut()
         self._validator.suspect_all()
         # Before other rows lie where these were.
         self.acks.commit()

@@ -43,7 +43,7 @@ _CHECKPOINT = Option(
 _JSON = Option("--json", action="store_true", help="print the numbers as JSON")
 
 
-def _policy_options(episodes: int) -> tuple[Option, ...]:
+def policy_options(episodes: int) -> tuple[Option, ...]:
     """Returns the options that select a policy and its mode of play."""
     return (
         RUN,
@@ -84,7 +84,7 @@ def _policy(word: str) -> tuple[str, str]:
     return name, checkpoint
 
 
-def _find(given: argparse.Namespace, *words: str) -> RunFolder:
+def find(given: argparse.Namespace, *words: str) -> RunFolder:
     """Returns the run of a command; with ``--snapshot`` the command starts anew, with its code."""
     folder = find_policy(given)
     if given.from_snapshot:
@@ -109,14 +109,14 @@ def run_evaluate(argv: Sequence[str]) -> int:
     given = Parser(
         "evaluate",
         "Plays episodes with a trained policy and tells their returns.",
-        *_policy_options(100),
+        *policy_options(100),
         Option(
             "--league",
             action="store_true",
             help="let all snapshots of a policy play against each other, each pair N episodes",
         ),
     ).parse_args(argv)
-    folder = _find(given, "evaluate", *argv)
+    folder = find(given, "evaluate", *argv)
 
     if given.league:
         return _show_league(given, folder)
@@ -166,11 +166,11 @@ def run_play(argv: Sequence[str]) -> int:
     given = Parser(
         "play",
         "Shows episodes in a window, or writes them as a video.",
-        *_policy_options(1),
+        *policy_options(1),
         Option("--video", metavar="FILE", help="write .mp4 or .gif instead of opening a window"),
         examples=_PLAY_EXAMPLES,
     ).parse_args(argv)
-    folder = _find(given, "play", *argv)
+    folder = find(given, "play", *argv)
 
     from surreal_like.addons.analysis.play import play  # imports torch
 
@@ -213,7 +213,7 @@ def run_export(argv: Sequence[str]) -> int:
         _JSON,
         examples=_EXPORT_EXAMPLES,
     ).parse_args(argv)
-    folder = _find(given, "export", *argv)
+    folder = find(given, "export", *argv)
 
     from surreal_like.addons.analysis.export import export  # imports torch
 

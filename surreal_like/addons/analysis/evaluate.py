@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -185,7 +185,14 @@ class TrainedPolicies:
         return ", ".join(f"{name} {each}" for name, each in names.items())
 
     def make_player(
-        self, config: Config, *, deterministic: bool, num_envs: int, seed: int
+        self,
+        config: Config,
+        *,
+        deterministic: bool,
+        num_envs: int,
+        seed: int,
+        evaluation: bool = True,
+        make: Callable[[str, Acting], ActingPolicy] = ActingPolicy,
     ) -> Player:
         """Builds the environments of an evaluation, and lets the policies play them.
 
@@ -194,9 +201,11 @@ class TrainedPolicies:
             deterministic: the best actions, or actions drawn from the policies.
             num_envs: number of environments.
             seed: seed of the environments.
+            evaluation: False: the environments are those of training.
+            make: makes what acts of the name of a policy and its agent.
         """
         learning = [
-            ActingPolicy(name, Acting(policy.greedy if deterministic else policy.agent))
+            make(name, Acting(policy.greedy if deterministic else policy.agent))
             for name, policy in self._policies.items()
         ]
         opponents = make_opponents(
@@ -205,6 +214,8 @@ class TrainedPolicies:
             Trained(self._run.checkpoints, lambda policy: self._policies[policy].agent),
             num_envs=num_envs,
             seed=seed,
-            evaluation=True,
+            evaluation=evaluation,
         )
-        return make_player([*learning, *opponents], config, num_envs=num_envs, seed=seed)
+        return make_player(
+            [*learning, *opponents], config, num_envs=num_envs, seed=seed, evaluation=evaluation
+        )

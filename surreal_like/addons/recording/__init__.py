@@ -1,0 +1,1 @@
+"""Recordings: the chunks that replay shards have accepted, kept in files."""

@@ -1,0 +1,48 @@
+"""What every segment says of itself: the run, the shard, and the specs of its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from session.json_file import OBJECT, TEXT
+from session.process.context import Context
+from session.wire import Message
+from session.wire.schema import LARGE_HEADER_BYTES, Plain, Schema
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.policy_names import PolicyId
+
+_RUN = Plain({"id": TEXT, "algorithm": TEXT, "environment": TEXT, "policy": TEXT})
+_SPECS = Plain({"obs_spec": OBJECT, "action_spec": OBJECT})
+# The first message of each segment.
+ABOUT = Schema({"run": _RUN, "specs": _SPECS}, header_bytes=LARGE_HEADER_BYTES)
+
+
+def about(
+    run: str, *, algorithm: str, environment: str, policy: str, specs: dict[str, Any]
+) -> Message:
+    """Returns the first message of each segment.
+
+    Args:
+        run: identity of the run, or of what else has made the rows.
+        algorithm, environment: their names.
+        policy: name of the policy that the rows are of.
+        specs: ``obs_spec`` and ``action_spec`` of a row.
+    """
+    names = {"id": run, "algorithm": algorithm, "environment": environment, "policy": policy}
+    return Message("about", {"run": names, "specs": specs})
+
+
+def describe_shard(context: Context) -> Message:
+    """Returns the first message of the segments of a shard."""
+    config = context.config
+    env = config.env_config
+    return about(
+        str(config.run.id),
+        algorithm=str(config.algorithm),
+        environment=str(env.env_name),
+        policy=PolicyId.of_shard(context.name).name,
+        specs={
+            "obs_spec": frame_spec(env.obs_spec.to_dict(), stack_size(env)),
+            "action_spec": env.action_spec.to_dict(),
+        },
+    )

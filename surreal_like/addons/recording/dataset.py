@@ -1,0 +1,218 @@
+"""Sends the rows of a recording to replay, as agents send theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from session.config import Config
+from session.errors import ConfigError
+from session.process.context import Context
+from session.process.periodic import Every, Rate
+from session.process.service import Service
+from session.wire.one_way_sockets import Socket
+from surreal_like.addons.recording.reader import Recording
+from surreal_like.data.columns import Manifest, parse_columns
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.experience.chunk import Chunk
+from surreal_like.experience.chunk_sender import ExpSender
+from surreal_like.experience.leaving import Leaving
+from surreal_like.policies.config import policy_configs
+from surreal_like.ps.parameter_client import ParameterClient
+from surreal_like.ps.schemas import ANSWERS
+
+_LOOK_SECONDS = 0.25
+# Chunks that are sent before the process looks at its other work.
+_AT_ONCE = 16
+
+
+def open_dataset(config: Config, policy: str) -> Recording:
+    """Returns the recording that a policy learns from.
+
+    Args:
+        config: config of the policy, resolved.
+        policy: name of the policy.
+
+    Raises:
+        ConfigError: its rows do not fit to those of the experiment; names both.
+        UsageError: there is no recording.
+    """
+    path = str(config.session_config.dataset.path)
+    recording = Recording(path, None if policy == DEFAULT_POLICY else policy)
+    env = config.env_config
+    ours = {
+        "obs_spec": frame_spec(env.obs_spec.to_dict(), stack_size(env)),
+        "action_spec": env.action_spec.to_dict(),
+    }
+    for name, spec in ours.items():
+        if _shape(recording.specs[name]) != _shape(spec):
+            raise ConfigError(
+                f"session_config.dataset.path is {path}, whose {name} is {recording.specs[name]}, "
+                f"but env_config.{name} is {spec}"
+            )
+    return recording
+
+
+def _shape(spec: Any) -> Any:
+    """Returns a spec without bounds, which differ between versions of an environment."""
+    if isinstance(spec, Mapping):
+        return {key: _shape(each) for key, each in spec.items() if key not in ("low", "high")}
+    return list(spec) if isinstance(spec, tuple) else spec
+
+
+class _Feed:
+    """Sends the part of a recording that one process has, for one policy.
+
+    Args:
+        context: context of the process.
+        config: config of the policy.
+        policy: name of the policy.
+        part: number of the part, and of all parts.
+    """
+
+    def __init__(
+        self, context: Context, config: Config, policy: str, part: tuple[int, int]
+    ) -> None:
+        self.sender = ExpSender(context, config.session_config.sender, policy)
+        self.client = ParameterClient(
+            context.wire.dealer("ps.requests", ANSWERS), context.clock, policy=policy
+        )
+        self.leaving = Leaving(context, self.sender, self.client, self.sender.account)
+        self.rows = Rate(clock=context.clock.now)
+        self.sent = False
+        self._columns = parse_columns(config.learner_config.replay.columns)
+        recording = open_dataset(config, policy)
+        self._chunks = adapt(recording.part(*part), self._columns)
+        for damage in recording.damages:
+            context.event("recording_damaged", str(damage))
+
+    def send(self) -> bool:
+        """Sends what replay takes now; returns True if more may be sent at once."""
+        sender = self.sender
+        for _ in range(_AT_ONCE):
+            if self.sent or not sender.window.ready:
+                break
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self.sent = True
+                sender.send_goodbye()
+            else:
+                sender.send(chunk)
+                self.rows.add(chunk.size)
+        sender.pump()
+        return not self.sent and sender.window.ready
+
+
+def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
+    """Yields recorded chunks as chunks of one new sender, with the columns that replay keeps.
+
+    They have no environment steps and no episodes, so that neither counts for the run, and the
+    version 0, of no parameters of the run.
+
+    Raises:
+        ConfigError: a column that replay keeps was not recorded.
+    """
+    ids = count()
+    streams: dict[tuple[tuple[str, int], int], int] = {}
+    newest: dict[tuple[str, int], int] = {}
+    for chunk in chunks:
+        sender = chunk.sender, chunk.incarnation
+        if newest.get(sender, 0) + 1 != chunk.sequence:
+            # A chunk between is not there: its streams do not go on.
+            streams = {key: stream for key, stream in streams.items() if key[0] != sender}
+        newest[sender] = chunk.sequence
+        missing = [name for name in columns if name not in chunk.columns]
+        if missing:
+            raise ConfigError(
+                f"this algorithm needs the column {missing[0]}, which the recording lacks: it has "
+                f"{', '.join(chunk.columns)}"
+            )
+        numbers = [streams.setdefault((sender, each), next(ids)) for each in chunk.streams]
+        if chunk.tail:
+            for each in chunk.streams:
+                del streams[sender, each]
+        own = {name: chunk.columns[name][: chunk.length] for name in columns}
+        own["version"] = np.zeros_like(own["version"])
+        yield replace(
+            chunk,
+            columns=own,
+            streams=numbers,
+            overlap=0,
+            lead_in={},
+            finished=[],
+            env_steps=0,
+            acked=0,
+            acked_rows=0,
+            stamps={},
+        )
+
+
+class DatasetService(Service):
+    """Sends a recording once, and stays until the run is over.
+
+    A process that takes the place of one that was killed sends the same chunks under the same
+    numbers, behind those that replay has taken.
+
+    Args:
+        context: context of the process.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        parts = sum(1 for _ in context.topology.of_kind("data"))
+        part = context.component.index, parts
+        configs = policy_configs(context.config)
+        self._feeds = [_Feed(context, own, name, part) for name, own in configs.items()]
+        self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
+
+    def tick(self) -> bool:
+        """Sends chunks, or continues leaving the run."""
+        if self._leaves:
+            for feed in self._feeds:
+                feed.leaving.tick()
+            return False
+        more = [feed.send() for feed in self._feeds]
+        first = self._feeds[0].client
+        first.receive()
+        if self._look_due():
+            first.ask_info(self._feeds[0].sender.account())
+        if first.newest.final:
+            self.drain()
+        return any(more)
+
+    @property
+    def _leaves(self) -> bool:
+        return self._feeds[0].leaving.begun
+
+    def drain(self) -> None:
+        """Ends the sending, and starts to wait for the last acks."""
+        if self._leaves:
+            return
+        for feed in self._feeds:
+            feed.leaving.begin()
+            if not feed.sent:
+                feed.sender.send_goodbye()
+
+    @property
+    def done(self) -> bool:
+        """True once everything is acked and reported, unless the process has to stay."""
+        return all(feed.leaving.done for feed in self._feeds)
+
+    def wait_on(self) -> Sequence[Socket]:
+        """Returns the sockets of acks, and of the parameter server."""
+        own = [(feed.sender.socket, feed.client.socket) for feed in self._feeds]
+        return [socket for sockets in own for socket in sockets]
+
+    def status(self) -> dict[str, float]:
+        """Returns rates and queue lengths for the heartbeat."""
+        windows = [feed.sender.window for feed in self._feeds]
+        return {
+            "rows_per_second": sum(feed.rows.per_second() for feed in self._feeds),
+            "unacked_rows": float(sum(window.unacked for window in windows)),
+            "waits_for_acks": float(not all(window.ready for window in windows)),
+        }

@@ -1,0 +1,234 @@
+"""Reads recordings: the chunks of all shards in the order in which each accepted them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from session.errors import DecodeError, UsageError
+from session.folder import RunFolder
+from surreal_like.addons.recording.about import ABOUT
+from surreal_like.addons.recording.episodes import Episode, EpisodeReader
+from surreal_like.addons.recording.segments import (
+    Damage,
+    Head,
+    Kind,
+    Segment,
+    list_segments,
+)
+from surreal_like.experience.chunk import CHUNK, Chunk
+
+
+class Place(NamedTuple):
+    """Where the record of a chunk is."""
+
+    segment: Segment
+    head: Head
+
+
+class Shard:
+    """The segments of one shard of a recording.
+
+    Args:
+        folder: the folder that holds them.
+
+    Attributes:
+        name: name of the shard.
+        about: what its segments say of themselves.
+        segments: those that can be read.
+        damages: what is left out.
+
+    Raises:
+        SegmentError: a file is no segment, or of another format; names both.
+        UsageError: its segments are of several runs, or have several specs; names both.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.name = folder.name
+        self.segments: list[Segment] = []
+        self.damages: list[Damage] = []
+        self.about: dict[str, Any] = {}
+        for path in list_segments(folder):
+            if path.stat().st_size:
+                self._add(Segment(path))
+
+    def _add(self, segment: Segment) -> None:
+        if segment.damage is not None:
+            self.damages.append(segment.damage)
+        about = segment.read(segment.heads[0]) if segment.heads else None
+        if about is None or isinstance(about, Damage):
+            self.damages.append(about or Damage(segment.path, "has no record: it is left out"))
+            return
+        if complaint := ABOUT.complaint(about):
+            self.damages.append(Damage(segment.path, f"its first record is wrong: {complaint}"))
+            return
+        if self.segments:
+            refuse_other(self.segments[0].path, self.about, segment.path, about.fields)
+        self.about = about.fields
+        self.segments.append(segment)
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The chunks that count, in the order in which they were accepted."""
+        found: list[Place] = []
+        # A process that goes on, or a roll-back, takes back the rows from its number on.
+        limit: float = math.inf
+        for segment in reversed(self.segments):
+            for head in reversed(segment.heads):
+                if head.kind in (Kind.GO_ON, Kind.CUT):
+                    limit = min(limit, head.number)
+                elif head.kind is Kind.BEGIN:
+                    limit = math.inf
+                elif head.kind is Kind.CHUNK and head.number < limit:
+                    found.append(Place(segment, head))
+        return found[::-1]
+
+
+def refuse_other(path: Path, about: dict[str, Any], other: Path, others: dict[str, Any]) -> None:
+    """Refuses parts of a recording that do not belong together.
+
+    Raises:
+        UsageError: they are of two runs, or their rows have other specs.
+    """
+    if about["run"]["id"] != others["run"]["id"]:
+        raise UsageError(
+            f"{path} is of run {about['run']['id']}, {other} of run {others['run']['id']}: "
+            "a recording is of one run, so move one of them to another folder"
+        )
+    same_policy = about["run"]["policy"] == others["run"]["policy"]
+    if same_policy and about["specs"] != others["specs"]:
+        raise UsageError(
+            f"the rows of {path} have the specs {about['specs']}, those of {other} "
+            f"{others['specs']}"
+        )
+
+
+class Recording:
+    """A recording, of one policy.
+
+    Iterating it gives the episodes, in the order in which they ended in each shard.
+
+    Args:
+        path: folder of a run that was recorded, a folder that ``surreal-like record`` has written,
+            or the folder of one shard.
+        policy: name of the policy, where the recording is of several.
+
+    Attributes:
+        path: the folder with the folders of the shards.
+        shards: those of the policy.
+
+    Raises:
+        UsageError: there is no recording, or it is not of one run; or it has no such policy.
+        SegmentError: a file is no segment, or of another format.
+    """
+
+    def __init__(self, path: str | Path, policy: str | None = None) -> None:
+        run = RunFolder(path)
+        self.path = run.recording if run.recording.is_dir() else run.path
+        below = [self.path] if list_segments(self.path) else sorted(self.path.glob("*"))
+        folders = [each for each in below if list_segments(each)]
+        shards = [shard for shard in map(Shard, folders) if shard.segments]
+        if not shards:
+            raise UsageError(
+                f"{path} has no recording: train with session_config.record.what=all, or play "
+                "with surreal-like record"
+            )
+        first = shards[0]
+        for other in shards[1:]:
+            refuse_other(first.segments[0].path, first.about, other.segments[0].path, other.about)
+        names = sorted({shard.about["run"]["policy"] for shard in shards})
+        if policy is None and len(names) > 1:
+            raise UsageError(f"{path} is of the policies {', '.join(names)}: name one of them")
+        if policy is not None and policy not in names:
+            raise UsageError(f"{path} has no policy {policy}, it has {', '.join(names)}")
+        self.policy = policy or names[0]
+        self.shards = [shard for shard in shards if shard.about["run"]["policy"] == self.policy]
+        self._damages: dict[Damage, None] = {}
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The run: ``id``, ``algorithm``, ``environment``, and ``policy``."""
+        found: dict[str, Any] = self.shards[0].about["run"]
+        return found
+
+    @property
+    def specs(self) -> dict[str, Any]:
+        """``obs_spec`` and ``action_spec`` of a row."""
+        found: dict[str, Any] = self.shards[0].about["specs"]
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size_bytes for shard in self.shards for segment in shard.segments)
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What is left out, as far as it was read."""
+        known = [damage for shard in self.shards for damage in shard.damages]
+        return [*known, *self._damages]
+
+    def __iter__(self) -> Iterator[Episode]:
+        return self.episodes()
+
+    def episodes(self) -> Iterator[Episode]:
+        """Yields the episodes; those that are not complete say so."""
+        for shard in self.shards:
+            reader = EpisodeReader()
+            for chunk in self._read_shard(shard):
+                yield from reader.read(chunk)
+            yield from reader.end()
+
+    def chunks(self) -> Iterator[tuple[Shard, Chunk]]:
+        """Yields the chunks with their shards, one shard after the other."""
+        for shard in self.shards:
+            for chunk in self._read_shard(shard):
+                yield shard, chunk
+
+    def part(self, index: int, parts: int) -> Iterator[Chunk]:
+        """Yields a part of the chunks; all parts together are all chunks.
+
+        Args:
+            index: number of the part, from 0 on.
+            parts: number of all parts.
+        """
+        total, number = sum(len(shard.places) for shard in self.shards), 0
+        for shard in self.shards:
+            for chunk in self._read_shard(shard):
+                if number * parts // total == index:
+                    yield chunk
+                number += 1
+
+    def _read_shard(self, shard: Shard) -> Iterator[Chunk]:
+        # A chunk is sent again to a shard that has lost it, and to another one.
+        seen: set[tuple[str, int, int]] = set()
+        for segment, head in shard.places:
+            chunk = self._read(segment, head)
+            if chunk is None:
+                continue
+            key = chunk.sender, chunk.incarnation, chunk.sequence
+            if key not in seen:
+                seen.add(key)
+                yield chunk
+
+    def _read(self, segment: Segment, head: Head) -> Chunk | None:
+        """Returns the chunk of a record, or notes why it is left out."""
+        message = segment.read(head)
+        if not isinstance(message, Damage):
+            reason = CHUNK.complaint(message)
+            if reason is None:
+                try:
+                    return Chunk.from_message(message)
+                except DecodeError as error:
+                    reason = str(error)
+            message = Damage(segment.path, f"the chunk of row {head.number:,} is wrong: {reason}")
+        self._damages[message] = None
+        return None
+
+
+def load_recording(path: str | Path, policy: str | None = None) -> Recording:
+    """Opens a recording, an iterable of episodes; see :class:`Recording`."""
+    return Recording(path, policy)

@@ -1,0 +1,243 @@
+"""Segments, the files of a recording: messages as they came, each with a checksum.
+
+A segment begins with eight bytes, the name of the format and its number. Records follow: 32 bytes
+of numbers, the lengths of the frames, and the frames of one encoded message. All are padded to
+eight bytes, so that the arrays of a mapped file are aligned.
+"""
+
+from __future__ import annotations
+
+import enum
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from session.errors import DecodeError, SurrealError
+from session.wire.codec import Message, decode
+
+FORMAT = 1
+SUFFIX = ".seg"
+_NAME = b"SLREC"
+_BEGIN = struct.Struct("<5sHx")
+# Checksum of all that follows it; bytes after these 32; row; time; number of frames; kind.
+_HEAD = struct.Struct("<IIQdHH4x")
+_CHECKSUM = struct.Struct("<I")
+_ALIGNMENT_BYTES = 8
+_LENGTH = np.dtype("<u4")
+
+
+class Kind(enum.IntEnum):
+    """What a record is."""
+
+    ABOUT = 0
+    """Run, shard and specs: the first record of each segment."""
+    BEGIN = 1
+    """A process of the shard begins; it may lack rows that were accepted before."""
+    GO_ON = 2
+    """A process of the shard begins with all rows below the number of this record."""
+    CUT = 3
+    """The rows from the number of this record on were removed, because updates were bad."""
+    CHUNK = 4
+    """An accepted chunk."""
+
+
+class Head(NamedTuple):
+    """Numbers of a record.
+
+    Args:
+        at: place of the record in the file [bytes].
+        end: place after it.
+        kind: what it is.
+        number: of its first row, or of the next row that comes.
+        time: wall clock [s].
+        frames: number of frames.
+        checksum: CRC-32 of all that follows it in the record.
+    """
+
+    at: int
+    end: int
+    kind: Kind
+    number: int
+    time: float
+    frames: int
+    checksum: int
+
+
+class Damage(NamedTuple):
+    """A part of a segment that is left out.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it, and where.
+    """
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class SegmentWriter:
+    """Appends records to a new segment.
+
+    Args:
+        path: the file; it must not exist.
+
+    Attributes:
+        path: the same.
+        size_bytes: bytes of the whole records that were written.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self.size_bytes = 0
+        self._write([_BEGIN.pack(_NAME, FORMAT)])
+
+    def append(self, kind: Kind, number: int, time: float, frames: Sequence[Any]) -> None:
+        """Appends a record.
+
+        Args:
+            kind, number, time: see :class:`Head`.
+            frames: frames of an encoded message.
+
+        Raises:
+            OSError: it was not written; the file ends with the record before it.
+        """
+        lengths = np.array([len(each) for each in frames], _LENGTH).tobytes()
+        buffers: list[Any] = []
+        size = 0
+        for frame in (lengths, *frames):
+            buffers += [frame, bytes(-len(frame) % _ALIGNMENT_BYTES)]
+            size += len(frame) + len(buffers[-1])
+        checked = _HEAD.pack(0, size, number, time, len(frames), kind)[_CHECKSUM.size :]
+        checksum = 0
+        for each in (checked, *buffers):
+            checksum = zlib.crc32(each, checksum)
+        self._write([_CHECKSUM.pack(checksum), checked, *buffers])
+
+    def _write(self, buffers: Sequence[Any]) -> None:
+        size = sum(map(len, buffers))
+        try:
+            written = os.writev(self._file, buffers)
+            while written < size:
+                # Rare: a disk that is almost full, or a signal.
+                written += os.write(self._file, b"".join(map(bytes, buffers))[written:])
+        except OSError:
+            os.ftruncate(self._file, self.size_bytes)
+            raise
+        self.size_bytes += size
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._file)
+
+
+class SegmentError(SurrealError):
+    """A file is no segment that this version reads."""
+
+
+class Segment:
+    """Reads a segment, which stays mapped as long as an array of it is used.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        path: the same.
+        heads: numbers of all records.
+        damage: what follows them and cannot be read; None: nothing.
+
+    Raises:
+        SegmentError: it is no segment, or of another format; names both.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.heads: list[Head] = []
+        self.damage: Damage | None = None
+        with path.open("rb") as file:
+            begin = file.read(_BEGIN.size)
+            if len(begin) < _BEGIN.size or not begin.startswith(_NAME):
+                raise SegmentError(f"{path} is no segment of a recording")
+            number = _BEGIN.unpack(begin)[1]
+            if number != FORMAT:
+                raise SegmentError(
+                    f"{path} has format {number} of recordings, this version reads {FORMAT}"
+                )
+            self._data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._read_heads()
+
+    def _read_heads(self) -> None:
+        data, at, size = self._data, _BEGIN.size, len(self._data)
+        while at < size:
+            end = at + _HEAD.size
+            known = end <= size
+            if known:
+                checksum, length, number, time, frames, kind = _HEAD.unpack_from(data, at)
+                end += length
+                known = end <= size and kind < len(Kind)
+            if not known:
+                where = f"record {len(self.heads) + 1:,} at byte {at:,}"
+                self.damage = Damage(self.path, f"{where} is cut: it and what follows is left out")
+                return
+            self.heads.append(Head(at, end, Kind(kind), number, time, frames, checksum))
+            at = end
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the file."""
+        return len(self._data)
+
+    def read(self, head: Head) -> Message | Damage:
+        """Returns the message of a record, whose arrays are views on the file.
+
+        Args:
+            head: one of :attr:`heads`.
+        """
+        data = self._data[head.at : head.end]
+        reason = "does not have its checksum"
+        if zlib.crc32(data[_CHECKSUM.size :]) == head.checksum:
+            try:
+                return decode(_part(data[_HEAD.size :], head.frames), len(data))
+            except DecodeError as error:
+                reason = f"cannot be read: {error}"
+        where = f"record {self.heads.index(head) + 1:,} at byte {head.at:,}"
+        return Damage(self.path, f"{where}, row {head.number:,}, {reason}: it is left out")
+
+
+def _part(data: memoryview, count: int) -> list[memoryview]:
+    """Returns the frames of a record, without their padding."""
+    if count * _LENGTH.itemsize > len(data):
+        raise DecodeError(f"{count} frames in {len(data)} bytes")
+    frames = []
+    lengths = np.frombuffer(data, _LENGTH, count).tolist()
+    at = _padded(count * _LENGTH.itemsize)
+    for length in lengths:
+        frames.append(data[at : at + length])
+        at += _padded(length)
+    return frames
+
+
+def _padded(length: int) -> int:
+    return length + -length % _ALIGNMENT_BYTES
+
+
+def list_segments(folder: Path) -> list[Path]:
+    """Returns the segments in the folder of a shard, the oldest first."""
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+
+
+def name_segment(folder: Path, number: int) -> Path:
+    """Returns the path of a segment by its number."""
+    return folder / f"{number:06}{SUFFIX}"

@@ -1,0 +1,250 @@
+"""Writes episodes as a recording: those of a policy that plays, of another format, or own logs."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from session import nest
+from session.config import Config
+from session.config.defaults import BASE_ENV_CONFIG
+from session.errors import UsageError
+from session.nest import Array
+from session.wire import Identity
+from session.wire.codec import encode
+from surreal_like.addons.recording.about import about
+from surreal_like.addons.recording.recorder import SEGMENT_BYTES
+from surreal_like.addons.recording.segments import (
+    Kind,
+    SegmentWriter,
+    list_segments,
+    name_segment,
+)
+from surreal_like.data.casts import cast
+from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
+from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
+from surreal_like.data.timestep import encode_ends
+from surreal_like.errors import DataError
+from surreal_like.experience.chunk import Chunk
+
+# Rows, and bytes, of a chunk.
+_ROWS, _BYTES = 1000, 4 << 20
+_REWARD = ArraySpec("float32", ())
+_MILLISECONDS = 1000
+
+
+class RecordingWriter:
+    """Writes whole episodes to a new recording; a context manager.
+
+    ::
+
+        with RecordingWriter.of_env("demos", "gym:CartPole-v1") as demos:
+            demos.add(observations, actions, rewards, terminated=True)
+
+    Args:
+        path: folder of the recording; a part of it must not exist.
+        obs_spec, action_spec: specs of a row, as ``env_config`` has them.
+        environment, algorithm: names, for the reader.
+        policy: name of the policy, where a recording is of several.
+        run: identity of what plays; empty: a new one.
+        sender: name of what plays: a name of lower case letters, digits and hyphens.
+
+    Attributes:
+        episodes: number of episodes so far.
+
+    Raises:
+        UsageError: the folder holds a recording.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        obs_spec: Mapping[str, Any],
+        action_spec: Mapping[str, Any],
+        environment: str = "",
+        algorithm: str = "",
+        policy: str = DEFAULT_POLICY,
+        run: str = "",
+        sender: str = "writer",
+    ) -> None:
+        self._folder = Path(path) / PolicyId(policy).shard(0)
+        if list_segments(self._folder):
+            raise UsageError(f"{self._folder} holds a recording: choose another folder")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.episodes = 0
+        self._obs = nest.flatten(parse_obs_spec(obs_spec), "obs")
+        self._action = parse_action_spec(action_spec).array
+        specs = {"obs_spec": dict(obs_spec), "action_spec": dict(action_spec)}
+        names = {"algorithm": algorithm, "environment": environment, "policy": policy}
+        self._about = encode(about(run or secrets.token_hex(6), specs=specs, **names))
+        self._identity = Identity(sender, int(time.time() * _MILLISECONDS))
+        self._policy = policy
+        self._parts: list[dict[str, Array]] = []
+        self._waiting = self._rows = self._sequence = self._stream = self._steps = 0
+        self._segments = 0
+        self._writer: SegmentWriter | None = None
+
+    @classmethod
+    def of_env(cls, path: str | Path, env_name: str, **settings: Any) -> RecordingWriter:
+        """Returns a writer of episodes of an environment.
+
+        Args:
+            path: folder of the recording.
+            env_name: name, such as ``gym:CartPole-v1``, ``package.module:Class`` or
+                ``file.py:Class``.
+            settings: other keys of ``env_config``.
+
+        Raises:
+            ConfigError: there is no such environment, or a setting is wrong.
+        """
+        from surreal_like.env.registry import derive_specs  # imports gymnasium
+
+        config = Config({"env_name": env_name, **settings}).extend(BASE_ENV_CONFIG)
+        obs_spec, action_spec = derive_specs(config)
+        obs_spec = frame_spec(obs_spec, stack_size(config))
+        return cls(path, obs_spec=obs_spec, action_spec=action_spec, environment=env_name)
+
+    def add(
+        self,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        extras: Any = None,
+        versions: Any = 0,
+    ) -> None:
+        """Adds an episode of T steps.
+
+        Args:
+            observations: nest of arrays ``[T + 1, ...]``, the last observation included.
+            actions: ``[T, ...]``.
+            rewards: ``[T]``.
+            terminated: True if the task itself ended.
+            truncated: True if the episode was cut off by its environment, such as by a time limit.
+                If neither is, the episode counts as cut: it has no end.
+            extras: nest of further columns ``[T, ...]``.
+            versions: of the parameters that acted, a number or ``[T]``.
+
+        Raises:
+            DataError: an array does not fit; names the episode, the array and the place.
+        """
+        where = f"episode {self.episodes + 1:,}"
+        try:
+            columns = self._columns(observations, actions, rewards, extras, versions)
+        except (DataError, ValueError) as error:
+            raise DataError(f"{where}: {error}") from None
+        rows = len(columns["reward"])
+        first = np.arange(rows) == 0
+        columns["terminated"] = np.zeros(rows, np.bool_)
+        columns["truncated"] = np.zeros(rows, np.bool_)
+        columns["terminated"][-1] = terminated
+        columns["truncated"][-1] = truncated
+        columns = encode_ends(columns, first)
+        if self._parts and columns.keys() != self._parts[0].keys():
+            raise DataError(f"{where}: it has other extras than the episodes before")
+        self._parts.append(columns)
+        self.episodes += 1
+        self._waiting += rows
+        cut = not (terminated or truncated)
+        if cut or self._waiting >= self._most_rows(columns):
+            self._flush(tail=cut)
+
+    def _columns(
+        self, observations: Any, actions: Any, rewards: Any, extras: Any, versions: Any
+    ) -> dict[str, Array]:
+        reward = cast("rewards", rewards, np.float32)
+        steps = len(reward)
+        if not steps:
+            raise DataError("no reward: expected at least one step")
+        columns = {}
+        found = nest.flatten(observations, "obs")
+        for name, spec in self._obs.items():
+            if name not in found:
+                raise DataError(f"{name} is missing, there are {', '.join(found)}")
+            columns[name] = _check(name, found.pop(name), spec, steps + 1)
+        if found:
+            raise DataError(f"{', '.join(found)}: not in the spec of observations")
+        columns["action"] = _with_last(_check("actions", actions, self._action, steps))
+        columns["reward"] = np.concatenate([np.zeros(1, np.float32), reward])
+        _REWARD.validate("rewards", columns["reward"])
+        given = np.broadcast_to(np.asarray(versions, np.int64), (steps,))
+        columns["version"] = np.append(given, given[-1:])
+        for name, column in nest.flatten(extras or {}, "extras").items():
+            column = np.asarray(column)
+            if len(column) != steps:
+                raise DataError(f"{name}: {len(column):,} rows for {steps:,} steps")
+            columns[name] = _with_last(column)
+        return columns
+
+    def _most_rows(self, columns: Mapping[str, Array]) -> int:
+        """Returns the rows of a chunk."""
+        row_bytes = sum(int(column[0].nbytes) for column in columns.values())
+        return max(1, min(_ROWS, _BYTES // row_bytes))
+
+    def _flush(self, *, tail: bool = False) -> None:
+        """Writes what waits as chunks; ``tail``: its last episode has no end."""
+        parts, self._parts, self._waiting = self._parts, [], 0
+        if not parts:
+            return
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        rows, most = len(columns["reward"]), self._most_rows(columns)
+        for begin in range(0, rows, most):
+            piece = {name: column[begin : begin + most, None] for name, column in columns.items()}
+            self._write(piece, tail=tail and begin + most >= rows)
+        self._stream += tail
+
+    def _write(self, columns: Mapping[str, Array], *, tail: bool) -> None:
+        self._sequence += 1
+        chunk = Chunk(columns, self._sequence, [self._stream], tail=tail, policy=self._policy)
+        self._steps += chunk.count_steps()
+        chunk.rows, chunk.env_steps = self._rows + chunk.size, self._steps
+        message = chunk.to_message()
+        message.sender = self._identity
+        self._append(Kind.CHUNK, encode(message))
+        self._rows += chunk.size
+
+    def _append(self, kind: Kind, frames: Any) -> None:
+        if self._writer is not None and self._writer.size_bytes >= SEGMENT_BYTES:
+            self._writer.close()
+            self._writer = None
+        if self._writer is None:
+            self._writer = SegmentWriter(name_segment(self._folder, self._segments))
+            self._segments += 1
+            self._writer.append(Kind.ABOUT, self._rows, time.time(), self._about)
+        self._writer.append(kind, self._rows, time.time(), frames)
+
+    def close(self) -> None:
+        """Writes what is left, and closes the files."""
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _check(name: str, value: Any, spec: ArraySpec, rows: int) -> Array:
+    array = cast(name, value, spec.dtype)
+    if array.shape != (rows, *spec.dim):
+        hint = ", the last observation included" if name.startswith("obs") else ""
+        raise DataError(f"{name}: {list(array.shape)} given, expected {[rows, *spec.dim]}{hint}")
+    spec.validate(name, array, bounds=False)
+    return array
+
+
+def _with_last(column: Array) -> Array:
+    """Adds a row at which no action was taken: zeros."""
+    return np.concatenate([column, np.zeros_like(column[:1])])
