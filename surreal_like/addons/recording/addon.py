@@ -9,6 +9,7 @@ ADD_ON = AddOn(
     keys={
         "session_config.record": f"{_ROOM}.defaults:RECORD",
         "session_config.dataset": f"{_ROOM}.defaults:DATASET",
+        "learner_config.replay.demos": f"{_ROOM}.defaults:DEMOS",
     },
     feeds=("dataset.path",),
     commands=(
@@ -29,8 +30,9 @@ ADD_ON = AddOn(
     ),
     hooks={
         "recorder": f"{_ROOM}.hooks:make_recorder",
-        "components": f"{_ROOM}.hooks:make_components",
+        "components": f"{_ROOM}.sources:make_components",
         "check": f"{_ROOM}.check:check_recording",
+        "replay": f"{_ROOM}.defaults:choose_replay",
     },
     files=("main/data.py",),
     needs=("analysis",),

@@ -7,45 +7,55 @@ from typing import Any
 from session.addons import count_acting
 from session.config import Config
 from session.errors import ConfigError
-from surreal_like.addons.recording.dataset import open_dataset
-from surreal_like.data.policy_names import DEFAULT_POLICY
-
-_PATH = "session_config.dataset.path"
+from surreal_like.addons.recording.dataset import open_source
+from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_in
 
 
 def check_recording(config: Config, replay: type[Any], *, synchronous: bool, here: bool) -> None:
-    """Refuses a data set that the policy cannot learn from.
+    """Refuses recordings that the policy cannot learn from.
 
     Raises:
         ConfigError: its algorithm learns from its own newest rows only, the rows do not fit, or
             replay cannot hold them; the message has the arithmetic.
         UsageError: there is no recording.
     """
-    session, path = config.session_config, config.session_config.dataset.path
-    if not path:
-        return
+    settings, acting = config.learner_config.replay, count_acting(config.session_config)
+    if path := path_in(config, DATASET_KEY):
+        _check_dataset(config, replay, path)
+        rows = _check_room(config, DATASET_KEY, settings.capacity, here=here)
+        if here and settings.min_size > rows and not acting:
+            raise ConfigError(
+                f"learner_config.replay.min_size is {settings.min_size:,}, but {path} has {rows:,} "
+                "rows, and no others come: lower it"
+            )
+    if path_in(config, DEMOS_KEY):
+        _check_room(config, DEMOS_KEY, settings.demos.capacity, here=here)
+
+
+def _check_dataset(config: Config, replay: type[Any], path: str) -> None:
     if replay.gives() != "rows":
         raise ConfigError(
-            f"{_PATH} is {path}, but {config.algorithm} learns from {replay.gives()} of its own "
-            "policy, and these rows are of another one: take dqn, ddpg, td3, sac, bc or iql"
+            f"{DATASET_KEY} is {path}, but {config.algorithm} learns from {replay.gives()} of its "
+            "own policy, and these rows are of another one: take dqn, ddpg, td3, sac, bc or iql"
         )
-    settings = config.learner_config.replay
-    if settings.samples_per_insert and not count_acting(session):
+    ratio = config.learner_config.replay.samples_per_insert
+    if ratio and not count_acting(config.session_config):
         raise ConfigError(
-            f"learner_config.replay.samples_per_insert is {settings.samples_per_insert:g}, but no "
-            f"rows come after those of {_PATH}, so that learning would stop: set it to 0"
+            f"learner_config.replay.samples_per_insert is {ratio:g}, but no rows come after those "
+            f"of {DATASET_KEY}, so that learning would stop: set it to 0"
         )
+
+
+def _check_room(config: Config, key: str, capacity: int, *, here: bool) -> int:
+    """Returns the number of recorded rows, 0 if their files are elsewhere."""
     if not here:
-        return
-    recording = open_dataset(config, DEFAULT_POLICY)
+        return 0
+    recording = open_source(config, key)
     rows = sum(chunk.size for _, chunk in recording.chunks())
-    if rows > settings.capacity:
+    if rows > capacity:
+        where = "learner_config.replay" + (".demos" if key == DEMOS_KEY else "")
         raise ConfigError(
-            f"{_PATH} is {path} of {rows:,} rows, but learner_config.replay.capacity is "
-            f"{settings.capacity:,}: {rows - settings.capacity:,} rows would be lost; raise it"
+            f"{key} is {path_in(config, key)} of {rows:,} rows, but {where}.capacity is "
+            f"{capacity:,}: {rows - capacity:,} rows would be lost; raise it"
         )
-    if settings.min_size > rows and not count_acting(session):
-        raise ConfigError(
-            f"learner_config.replay.min_size is {settings.min_size:,}, but {path} has {rows:,} "
-            "rows, and no others come: lower it"
-        )
+    return rows

@@ -11,11 +11,13 @@ import numpy as np
 
 from session.config import Config
 from session.errors import ConfigError
+from session.process.component import split_name
 from session.process.context import Context
 from session.process.periodic import Every, Rate
 from session.process.service import Service
 from session.wire.one_way_sockets import Socket
 from surreal_like.addons.recording.reader import Recording
+from surreal_like.addons.recording.sources import SOURCES, path_in
 from surreal_like.data.columns import Manifest, parse_columns
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.policy_names import DEFAULT_POLICY
@@ -31,18 +33,19 @@ _LOOK_SECONDS = 0.25
 _AT_ONCE = 16
 
 
-def open_dataset(config: Config, policy: str) -> Recording:
-    """Returns the recording that a policy learns from.
+def open_source(config: Config, key: str, policy: str = DEFAULT_POLICY) -> Recording:
+    """Returns a recording that a policy learns from.
 
     Args:
         config: config of the policy, resolved.
+        key: key with its path.
         policy: name of the policy.
 
     Raises:
         ConfigError: its rows do not fit to those of the experiment; names both.
         UsageError: there is no recording.
     """
-    path = str(config.session_config.dataset.path)
+    path = path_in(config, key)
     recording = Recording(path, None if policy == DEFAULT_POLICY else policy)
     env = config.env_config
     ours = {
@@ -52,8 +55,8 @@ def open_dataset(config: Config, policy: str) -> Recording:
     for name, spec in ours.items():
         if _shape(recording.specs[name]) != _shape(spec):
             raise ConfigError(
-                f"session_config.dataset.path is {path}, whose {name} is {recording.specs[name]}, "
-                f"but env_config.{name} is {spec}"
+                f"{key} is {path}, whose {name} is {recording.specs[name]}, but "
+                f"env_config.{name} is {spec}"
             )
     return recording
 
@@ -72,11 +75,12 @@ class _Feed:
         context: context of the process.
         config: config of the policy.
         policy: name of the policy.
+        key: key with the path of the recording.
         part: number of the part, and of all parts.
     """
 
     def __init__(
-        self, context: Context, config: Config, policy: str, part: tuple[int, int]
+        self, context: Context, config: Config, policy: str, key: str, part: tuple[int, int]
     ) -> None:
         self.sender = ExpSender(context, config.session_config.sender, policy)
         self.client = ParameterClient(
@@ -86,7 +90,7 @@ class _Feed:
         self.rows = Rate(clock=context.clock.now)
         self.sent = False
         self._columns = parse_columns(config.learner_config.replay.columns)
-        recording = open_dataset(config, policy)
+        recording = open_source(config, key, policy)
         self._chunks = adapt(recording.part(*part), self._columns)
         for damage in recording.damages:
             context.event("recording_damaged", str(damage))
@@ -163,11 +167,16 @@ class DatasetService(Service):
     """
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        parts = sum(1 for _ in context.topology.of_kind("data"))
-        part = context.component.index, parts
-        configs = policy_configs(context.config)
-        self._feeds = [_Feed(context, own, name, part) for name, own in configs.items()]
+        stem, _ = split_name(context.name)
+        alike = [
+            each for each in context.topology.of_kind("data") if split_name(each.name)[0] == stem
+        ]
+        part, key = (context.component.index, len(alike)), SOURCES[stem]
+        self._feeds = [
+            _Feed(context, own, name, key, part)
+            for name, own in policy_configs(context.config).items()
+            if path_in(own, key)
+        ]
         self._look_due = Every(seconds=_LOOK_SECONDS, clock=context.clock.now)
 
     def tick(self) -> bool:

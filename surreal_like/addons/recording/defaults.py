@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from session.config.key import ABOVE_0, Idle, Key, section
+from collections.abc import Mapping
+from typing import Any
+
+from session.addons import load
+from session.config import Config
+from session.config.key import ABOVE_0, FROM_1, SHARE, Idle, Key, section
+from session.config.learner_defaults import SCHEDULE_KEYS
+from session.errors import ConfigError
 
 DATASET = section(
     "Recorded rows that replay gets once, beside those of agents or, with agent.num 0, alone.",
@@ -32,3 +39,43 @@ RECORD = section(
         ),
     },
 )
+
+DEMOS = section(
+    "Demonstrations: recorded rows that replay keeps beside the others, in UniformReplay and "
+    "PrioritizedReplay, and draws for a share of each batch.",
+    {
+        "path": Key("", 'Folder of a recorded run, or of a recording; "": none.'),
+        "proportion": section(
+            "Schedule of their share of the rows of each batch.",
+            Config(SCHEDULE_KEYS) | {"kind": "constant", "start": 0.5, "end": 0.0},
+            within=SHARE,
+            idle=Idle("path", ("",)),
+        ),
+        "capacity": Key(
+            100_000,
+            "Most rows of demonstrations, over all shards; a larger recording is refused.",
+            unit="rows",
+            within=FROM_1,
+            idle=Idle("path", ("",)),
+        ),
+    },
+)
+
+
+def choose_replay(learner_config: Mapping[str, Any], kind: type[Any]) -> Any:
+    """Returns a kind of replay with demonstrations, None if there are none.
+
+    Raises:
+        ConfigError: this replay gives no transitions.
+    """
+    path = (learner_config["replay"].get("demos") or {}).get("path")
+    if not path:
+        return None
+    # Only now: without demonstrations no process imports it.
+    table = load("surreal_like.replay.table:Table")
+    if not issubclass(kind, table) or kind.gives() != "rows":
+        raise ConfigError(
+            f"learner_config.replay.demos.path is {path}, but {kind.__name__} gives no "
+            "transitions: take UniformReplay or PrioritizedReplay"
+        )
+    return load("surreal_like.addons.recording.demos:with_demos")(kind)

@@ -1,15 +1,11 @@
-"""Functions of recordings that the core calls."""
+"""Makes the recorder of a replay shard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from session.config import Config
-from session.process.component import Component
 from session.process.context import Context
 from surreal_like.addons.recording.recorder import Recorder
-from surreal_like.policies.config import policy_configs
 from surreal_like.replay.replay import Replay
 
 _GIGA = 1e9
@@ -23,28 +19,3 @@ def make_recorder(context: Context, replay: Replay, *, goes_on: bool) -> Recorde
     shards = sum(1 for _ in context.topology.of_kind("replay")) or 1
     limit_bytes = record.gigabytes * _GIGA / shards
     return Recorder(context, replay, goes_on=goes_on, limit_bytes=limit_bytes)
-
-
-def make_components(
-    config: Config, shards: tuple[str, ...], shared: tuple[str, ...]
-) -> Iterator[Component]:
-    """Yields the senders of a recording, one for each replay shard of a policy.
-
-    Args:
-        config: resolved experiment.
-        shards: ends of the replay shards.
-        shared: ends to which every component connects.
-    """
-    if not config.session_config.dataset.path:
-        return
-    configs = policy_configs(config).values()
-    parts = max(own.learner_config.replay.replay_shards for own in configs)
-    for index in range(parts):
-        yield Component(
-            f"data-{index}",
-            "data",
-            "main.data",
-            index,
-            connects=(*shards, *shared),
-            resumes=True,
-        )
