@@ -127,6 +127,12 @@ class MakeRecorder(Protocol):
     def __call__(self, context: Context, replay: Any, /, *, goes_on: bool) -> Any: ...
 
 
+class MakeLearnerLog(Protocol):
+    """Returns what writes down the batches of a learner, or None; gets the learner."""
+
+    def __call__(self, context: Context, learner: Any, /) -> Any: ...
+
+
 class MakeFilm(Protocol):
     """Returns what films the evaluations of an evaluator, from its context; or None."""
 
@@ -327,6 +333,7 @@ LAUNCHED: Hook[Launched] = Hook("launched")
 AGENT: Hook[PrepareAgent] = Hook("agent")
 VIEW: Hook[MakeView] = Hook("view")
 RECORDER: Hook[MakeRecorder] = Hook("recorder")
+LEARNER_LOG: Hook[MakeLearnerLog] = Hook("learner_log")
 FILM: Hook[MakeFilm] = Hook("film")
 TASKS: Hook[FindTasks] = Hook("tasks")
 REPLAY: Hook[ChooseReplay] = Hook("replay")

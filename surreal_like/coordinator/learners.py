@@ -78,6 +78,11 @@ class Learners:
         for worker in self._all:
             worker.connect(version)
 
+    def close(self) -> None:
+        """Ends what is written of all."""
+        for worker in self._all:
+            worker.close()
+
     # -- environment steps ------------------------------------------------------------------------
 
     @property

@@ -156,3 +156,4 @@ class LearnerService(Service):
     def close(self) -> None:
         """Writes the last lines of progress."""
         self.coordinator.close()
+        self._learners.close()

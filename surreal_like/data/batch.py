@@ -23,6 +23,7 @@ class Sampled:
     ``last`` is True for the last batch of a training iteration, None without iterations.
     ``returns`` has the moments of returns that the shard has counted; None unless rewards are
     normalized. ``env_steps`` are those that the shard has reported; None for no batch of replay.
+    ``place`` is that of the draw in the recording of the shard; None without one.
     """
 
     columns: Columns
@@ -32,6 +33,7 @@ class Sampled:
     last: bool | None = None
     returns: Sequence[float] | None = None
     env_steps: Sequence[int] | None = None
+    place: Sequence[int] | None = None
 
 
 class Batch(dict[str, Any]):

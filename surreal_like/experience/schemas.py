@@ -133,6 +133,8 @@ ANSWERS: Kinds = {
             # Of discounted returns since the start: count, mean, sum of squared distances from it.
             "returns": Optional(Row(Number(0.0), Number(), Number(0.0))),
             "placed": Optional(Row(Bytes(_LAYOUT_BYTES), Counts(_ARRAYS))),
+            # Of a shard that is recorded: number of the next row, and of roll-backs before it.
+            "place": Optional(Row(Count(), Count())),
         },
         arrays=None,
         header_bytes=LARGE_HEADER_BYTES,

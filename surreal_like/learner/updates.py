@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
@@ -93,6 +93,8 @@ class Updates(Reporting):
         self.env_steps = 0
         self.policy_name = DEFAULT_POLICY
         self._link: LearnerLink | None = None
+        # Called with each batch of replay before it is learned from.
+        self.on_batch: Callable[[Batch], None] | None = None
         self.before_init()
 
     def loss(self, batch: Batch) -> torch.Tensor | Loss:
@@ -216,6 +218,8 @@ class Updates(Reporting):
             # Before the update: its schedules and its version go by the steps.
             batch: Batch | Signal
             batch, self.env_steps = group().scatter(self._take)
+            if self.on_batch is not None and isinstance(batch, Batch):
+                self.on_batch(batch)
             return batch
         return self._given.pop() if self._given else NOT_READY
 
@@ -244,6 +248,10 @@ class Updates(Reporting):
             torch.set_num_threads(self.session_config.learner.threads)
         assert self._link is not None  # set by connect
         return self._link
+
+    @link.setter
+    def link(self, link: LearnerLink) -> None:
+        self._link = link
 
     def connect(
         self, context: Context, before: Updates | None = None, policy: str = DEFAULT_POLICY

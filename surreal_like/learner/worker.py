@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from session.addons import load
+from session.addons.hooks import LEARNER_LOG
 from session.config import Config
 from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
@@ -123,6 +124,8 @@ class LearnerWorker:
         own = PolicyId(policy)
         self._quarantine = Quarantine(folder.quarantine / own.add(), policy)
         self._rows_trained = 0
+        # Writes down what is learned from.
+        self._log: Any = None
         # Ends of the shards at the newest checkpoint, see :meth:`ReplayClient.ends`.
         self._ends: Mapping[str, Sequence[int]] = {}
         place = folder.checkpoints / own.checkpoints
@@ -199,8 +202,17 @@ class LearnerWorker:
         learner.connect(self._context, policy=self._policy)
         learner.link.publisher.version = max(learner.link.publisher.version, version)
         learner.link.publisher.exploit = exploit_of(self._context.config)
+        loggers = (make(self._context, learner) for make in LEARNER_LOG)
+        self._log = next(filter(None, loggers), None)
+        if self._log is not None:
+            learner.on_batch = self._log.on_batch
         if self._beside is not None:
             self._keep_parameters(self._beside.restore)
+
+    def close(self) -> None:
+        """Ends what it writes beside the checkpoints."""
+        if self._log is not None:
+            self._log.close()
 
     @property
     def replay(self) -> ReplayClient:

@@ -325,8 +325,9 @@ class ReplayClient:
         """Yields the batches of a reply, when they are asked for."""
         fields, incarnation = reply.fields, reply.sender.incarnation
         last, returns, env_steps = fields.get("last"), fields.get("returns"), fields["env_steps"]
+        place = fields.get("place")
         for columns in batches:
-            yield Sampled(columns, shard, incarnation, stamps, last, returns, env_steps)
+            yield Sampled(columns, shard, incarnation, stamps, last, returns, env_steps, place)
             if self._consumes:
                 # Of all batches of the answer together.
                 env_steps = (0, 0)

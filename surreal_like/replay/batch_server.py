@@ -226,6 +226,8 @@ class ReplayService(Service):
         }
         if self._replay.last is not None:
             fields["last"] = self._replay.last
+        if self._intake.recorder is not None:
+            fields["place"] = list(self._intake.recorder.place)
         if self._intake.returns is not None:
             fields["returns"] = list(self._intake.returns.moments)
         # A lost reply matters only where each row is given once; others may be held and grouped.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from session.config import Config
 from session.json_file import OBJECT, TEXT
-from session.process.context import Context
 from session.wire import Message
 from session.wire.schema import LARGE_HEADER_BYTES, Plain, Schema
 from surreal_like.data.frames import frame_spec, stack_size
-from surreal_like.data.policy_names import PolicyId
 
 _RUN = Plain({"id": TEXT, "algorithm": TEXT, "environment": TEXT, "policy": TEXT})
 _SPECS = Plain({"obs_spec": OBJECT, "action_spec": OBJECT})
@@ -32,15 +31,19 @@ def about(
     return Message("about", {"run": names, "specs": specs})
 
 
-def describe_shard(context: Context) -> Message:
-    """Returns the first message of the segments of a shard."""
-    config = context.config
+def describe(config: Config, policy: str) -> Message:
+    """Returns the first message of the segments of a run.
+
+    Args:
+        config: config of the policy.
+        policy: its name.
+    """
     env = config.env_config
     return about(
         str(config.run.id),
         algorithm=str(config.algorithm),
         environment=str(env.env_name),
-        policy=PolicyId.of_shard(context.name).name,
+        policy=policy,
         specs={
             "obs_spec": frame_spec(env.obs_spec.to_dict(), stack_size(env)),
             "action_spec": env.action_spec.to_dict(),

@@ -8,6 +8,7 @@ _ROOM = "surreal_like.addons.recording"
 ADD_ON = AddOn(
     keys={
         "session_config.record": f"{_ROOM}.defaults:RECORD",
+        "session_config.flight": f"{_ROOM}.defaults:FLIGHT",
         "session_config.dataset": f"{_ROOM}.defaults:DATASET",
         "learner_config.replay.demos": f"{_ROOM}.defaults:DEMOS",
     },
@@ -21,6 +22,13 @@ ADD_ON = AddOn(
             "main.addons.recording.record:run",
         ),
         Command(
+            "rerun",
+            "use",
+            "RUN",
+            "repeat the updates of a recorded run",
+            "main.addons.recording.rerun:run",
+        ),
+        Command(
             "data",
             "use",
             "DIR",
@@ -30,6 +38,7 @@ ADD_ON = AddOn(
     ),
     hooks={
         "recorder": f"{_ROOM}.hooks:make_recorder",
+        "learner_log": f"{_ROOM}.flight:make_flight",
         "components": f"{_ROOM}.sources:make_components",
         "check": f"{_ROOM}.check:check_recording",
         "replay": f"{_ROOM}.defaults:choose_replay",

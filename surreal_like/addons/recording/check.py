@@ -19,6 +19,12 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
             replay cannot hold them; the message has the arithmetic.
         UsageError: there is no recording.
     """
+    session = config.session_config
+    if session.flight.keep != "none" and session.record.what == "none":
+        raise ConfigError(
+            "session_config.flight.keep is all, but session_config.record.what is none: the "
+            "updates are repeated from recorded rows, so set it to all"
+        )
     settings, acting = config.learner_config.replay, count_acting(config.session_config)
     if path := path_in(config, DATASET_KEY):
         _check_dataset(config, replay, path)

@@ -11,6 +11,23 @@ from session.config.key import ABOVE_0, FROM_1, SHARE, Idle, Key, section
 from session.config.learner_defaults import SCHEDULE_KEYS
 from session.errors import ConfigError
 
+FLIGHT = section(
+    "Journal of what the learner learns from, with which surreal-like rerun repeats its updates.",
+    {
+        "keep": Key(
+            "none",
+            "none, or all batches, for which record.what must be all.",
+            one_of=("none", "all"),
+        ),
+        "hash_every": Key(
+            1000,
+            "Updates between two hashes of all parameters and optimizers.",
+            unit="updates",
+            within=FROM_1,
+            idle=Idle("keep", ("none",)),
+        ),
+    },
+)
 DATASET = section(
     "Recorded rows that replay gets once, beside those of agents or, with agent.num 0, alone.",
     {

@@ -87,6 +87,11 @@ class Shard:
         return found[::-1]
 
 
+def is_shard(folder: Path) -> bool:
+    """Returns True for the folder of a shard; others beside it are those of learners."""
+    return folder.name.partition("-")[0] == "replay"
+
+
 def refuse_other(path: Path, about: dict[str, Any], other: Path, others: dict[str, Any]) -> None:
     """Refuses parts of a recording that do not belong together.
 
@@ -129,7 +134,7 @@ class Recording:
         run = RunFolder(path)
         self.path = run.recording if run.recording.is_dir() else run.path
         below = [self.path] if list_segments(self.path) else sorted(self.path.glob("*"))
-        folders = [each for each in below if list_segments(each)]
+        folders = [each for each in below if is_shard(each) and list_segments(each)]
         shards = [shard for shard in map(Shard, folders) if shard.segments]
         if not shards:
             raise UsageError(

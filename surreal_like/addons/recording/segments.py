@@ -45,6 +45,12 @@ class Kind(enum.IntEnum):
     """The rows from the number of this record on were removed, because updates were bad."""
     CHUNK = 4
     """An accepted chunk."""
+    START = 5
+    """A learner begins, with the state in the folder of its number."""
+    BATCH = 6
+    """A batch that a learner has taken; the number is that of its update."""
+    HASH = 7
+    """Hash of the parameters and optimizers before the update of this number."""
 
 
 class Head(NamedTuple):

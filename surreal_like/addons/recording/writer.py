@@ -18,7 +18,7 @@ from session.nest import Array
 from session.wire import Identity
 from session.wire.codec import encode
 from surreal_like.addons.recording.about import about
-from surreal_like.addons.recording.recorder import SEGMENT_BYTES
+from surreal_like.addons.recording.journal import SEGMENT_BYTES
 from surreal_like.addons.recording.segments import (
     Kind,
     SegmentWriter,

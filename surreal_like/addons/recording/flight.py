@@ -1,0 +1,231 @@
+"""Writes down what a learner learns from, so that its updates can be repeated bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from session.checkpoint import read_state, save_one
+from session.errors import CheckpointError
+from session.nest import Array
+from session.process.context import Context
+from session.wire import Message
+from session.wire.codec import encode
+from session.wire.schema import (
+    LARGE_HEADER_BYTES,
+    ArrayOf,
+    Count,
+    Incarnation,
+    Nullable,
+    Number,
+    Row,
+    Schema,
+    Text,
+)
+from surreal_like.addons.recording.about import describe
+from surreal_like.addons.recording.journal import Journal
+from surreal_like.addons.recording.segments import Kind
+from surreal_like.data.batch import Batch, Columns, Sampled
+from surreal_like.data.policy_names import PolicyId
+from surreal_like.learner.learner import Learner
+from surreal_like.learner.saver import Content, write_content
+from surreal_like.policies.config import policy_config
+
+START = Schema({"content": Text(200), "threads": Count(1), "torch": Text(200), "cpu": Text(200)})
+BATCH = Schema(
+    {
+        "env_steps": Count(),
+        "shard": Count(),
+        "incarnation": Incarnation(),
+        "place": Row(Count(), Count()),
+        "returns": Nullable(Row(Number(0.0), Number(), Number(0.0))),
+        "checksum": Count(),
+    },
+    {
+        "indices": ArrayOf("int64", shape=(None,)),
+        "weights": ArrayOf("float32", shape=(None,), optional=True),
+    },
+    header_bytes=LARGE_HEADER_BYTES,
+)
+HASH = Schema({"hash": Text(64)})
+# Of a larger batch each so many frames are in the checksum.
+_WHOLE_BYTES, _FRAMES = 1 << 20, 16
+_DIGITS = 32
+_GIGA = 1e9
+
+
+def folder_of(recording: Path, policy: str) -> Path:
+    """Returns the folder of a learner's journal, below that of the recording."""
+    return recording / f"learner{PolicyId(policy).add('-{}')}"
+
+
+class Flight:
+    """The journal of a learner: where it began, each batch that it took, and hashes on the way.
+
+    Args:
+        context: context of the process.
+        learner: the learner, with the state that it has restored.
+        hash_every: updates between two hashes.
+        limit_bytes: most bytes of its segments.
+    """
+
+    def __init__(
+        self, context: Context, learner: Learner, *, hash_every: int, limit_bytes: float
+    ) -> None:
+        assert context.folder is not None  # the hook has looked
+        policy = learner.policy_name
+        self._context, self._learner, self._hash_every = context, learner, hash_every
+        self._folder = folder_of(context.folder.recording, policy)
+        self._journal = Journal(
+            context,
+            self._folder,
+            describe(policy_config(context.config, policy), policy),
+            limit_bytes=limit_bytes,
+        )
+        self._begun = False
+        self._hashed = -1
+
+    def on_batch(self, batch: Batch) -> None:
+        """Writes down a batch that will be learned from."""
+        sampled, learner = batch.origin, self._learner
+        journal, iteration = self._journal, self._learner.iteration
+        if journal.stopped or sampled.place is None:
+            return
+        journal.number = iteration
+        if not self._begun:
+            self._begin()
+        if iteration % self._hash_every == 0 and iteration != self._hashed:
+            self._put_hash()
+        journal.put(Kind.BATCH, encode(_message(sampled, learner.env_steps)))
+        journal.report()
+
+    def _begin(self) -> None:
+        """Writes the state from which the updates begin."""
+        self._begun = True
+        content = f"{self._context.incarnation}"
+        try:
+            write_start(self._learner, self._folder / content)
+        except CheckpointError as error:
+            self._context.event("checkpoint_failed", str(error))
+        fields = {"content": content, **machine()}
+        self._journal.put(Kind.START, encode(Message("start", fields)))
+
+    def _put_hash(self) -> None:
+        self._hashed = self._learner.iteration
+        fields = {"hash": hash_of(self._learner)}
+        self._journal.put(Kind.HASH, encode(Message("hash", fields)))
+
+    def close(self) -> None:
+        """Writes the hash of the end, and what waits."""
+        if self._begun and self._learner.iteration != self._hashed:
+            self._journal.number = self._learner.iteration
+            self._put_hash()
+        self._journal.close()
+
+
+def machine() -> dict[str, Any]:
+    """Returns what the results of torch depend on, besides its input."""
+    return {
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _message(sampled: Sampled, env_steps: int) -> Message:
+    columns = sampled.columns
+    weights = columns["weights"]
+    arrays = {"indices": columns["indices"]}
+    if (weights != 1.0).any():
+        arrays["weights"] = weights
+    fields = {
+        "env_steps": env_steps,
+        "shard": sampled.shard,
+        "incarnation": sampled.incarnation,
+        "place": list(sampled.place or ()),
+        "returns": None if sampled.returns is None else list(sampled.returns),
+        "checksum": checksum_of(columns),
+    }
+    return Message("batch", fields, {name: np.array(each) for name, each in arrays.items()})
+
+
+def checksum_of(columns: Columns) -> int:
+    """Returns the CRC-32 of a batch; of large observations only some rows are in it."""
+    checksum = 0
+    for name in sorted(columns):
+        column = columns[name]
+        if column.nbytes > _WHOLE_BYTES:
+            column = column[::_FRAMES]
+        checksum = zlib.crc32(np.ascontiguousarray(column).data, checksum)
+    return checksum
+
+
+def hash_of(learner: Learner) -> str:
+    """Returns a hash of all parameters, and of what a checkpoint has beside them."""
+    digest = hashlib.sha256()
+    for name, array in tensors_of(learner):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:_DIGITS]
+
+
+def tensors_of(learner: Learner) -> Iterator[tuple[str, Array]]:
+    """Yields the tensors of a learner's parameters and optimizers by name, in a fixed order."""
+    content = Content.of(learner)
+    for name in sorted(content.tensors):
+        yield name, content.tensors[name].cpu().numpy()
+    yield from _arrays("", content.rest["saveables"])
+
+
+def _arrays(name: str, state: Any) -> Iterator[tuple[str, Array]]:
+    if isinstance(state, torch.Tensor):
+        yield name, state.detach().cpu().numpy()
+    elif isinstance(state, Mapping):
+        for key in sorted(state, key=str):
+            yield from _arrays(f"{name}/{key}".removeprefix("/"), state[key])
+    elif isinstance(state, list | tuple):
+        for index, each in enumerate(state):
+            yield from _arrays(f"{name}/{index}", each)
+    elif isinstance(state, int | float):
+        yield name, np.array(state)
+
+
+def write_start(learner: Learner, folder: Path) -> None:
+    """Writes the state of a learner into a new folder.
+
+    Raises:
+        CheckpointError: the disk reported an error.
+    """
+    numbers = {"iteration": learner.iteration, "env_steps": learner.env_steps}
+    save_one(folder, numbers, partial(write_content, learner))
+
+
+def read_start(learner: Learner, folder: Path) -> None:
+    """Restores what :func:`write_start` has written, or a checkpoint of the run.
+
+    Raises:
+        CheckpointError: it is damaged, or does not fit.
+    """
+    numbers = read_state(folder)
+    Content.read(learner, folder).give(learner)
+    learner.iteration, learner.env_steps = numbers["iteration"], numbers["env_steps"]
+
+
+def make_flight(context: Context, learner: Learner) -> Flight | None:
+    """Returns what writes down the batches of a learner, or None if nothing is to be."""
+    session: Any = context.config.session_config
+    if session.flight.keep == "none" or context.folder is None:
+        return None
+    return Flight(
+        context,
+        learner,
+        hash_every=session.flight.hash_every,
+        limit_bytes=session.record.gigabytes * _GIGA,
+    )
