@@ -30,6 +30,13 @@ def run(argv: Sequence[str]) -> int:
         "session_config.flight.keep=all. It reads files only.",
         RUN,
         Option("--policy", metavar="NAME", help="which policy, where there are several"),
+        Option(
+            "--from",
+            type=int,
+            dest="begin",
+            metavar="N",
+            help="begin at the newest state that is kept up to update N; default: the first",
+        ),
         Option("--until", type=int, metavar="N", help="last update; default: all"),
         IMPORT_PATH,
         Option("--json", action="store_true", help="the outcome as JSON, on one line"),
@@ -42,7 +49,9 @@ def run(argv: Sequence[str]) -> int:
     with suggesting_import_path():
         folder.find_modules(given.import_path)
         repeater = Repeater(folder, given.policy)
-        found = repeater.run(given.until, print if not given.json else lambda line: None)
+        found = repeater.run(
+            given.begin, given.until, print if not given.json else lambda line: None
+        )
     print(json.dumps(asdict(found)) if given.json else _line(found))
     return 1 if found.differs or found.problems else 0
 

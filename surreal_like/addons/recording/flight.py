@@ -34,6 +34,7 @@ from surreal_like.addons.recording.journal import Journal
 from surreal_like.addons.recording.segments import Kind
 from surreal_like.data.batch import Batch, Columns, Sampled
 from surreal_like.data.policy_names import PolicyId
+from surreal_like.learner.device_prefetch import transfer_columns
 from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Content, write_content
 from surreal_like.policies.config import policy_config
@@ -151,7 +152,7 @@ def _message(sampled: Sampled, env_steps: int) -> Message:
         "incarnation": sampled.incarnation,
         "place": list(sampled.place or ()),
         "returns": None if sampled.returns is None else list(sampled.returns),
-        "checksum": checksum_of(columns),
+        "checksum": checksum_of(transfer_columns(columns)),
     }
     return Message("batch", fields, {name: np.array(each) for name, each in arrays.items()})
 

@@ -64,6 +64,7 @@ class Journal:
         self._context, self._folder = context, folder
         self._limit_bytes = limit_bytes
         self._segment_bytes = min(SEGMENT_BYTES, limit_bytes / _LEAST_SEGMENTS)
+        about.sender = context.wire.identity
         self._about = encode(about)
         # Of records that hold nothing but a number.
         self._own = encode(Message("own", sender=context.wire.identity))

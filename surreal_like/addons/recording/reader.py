@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from session.errors import DecodeError, UsageError
 from session.folder import RunFolder
+from session.wire import Message
 from surreal_like.addons.recording.about import ABOUT
 from surreal_like.addons.recording.episodes import Episode, EpisodeReader
 from surreal_like.addons.recording.segments import (
@@ -38,6 +39,7 @@ class Shard:
     Attributes:
         name: name of the shard.
         about: what its segments say of themselves.
+        abouts: the first message of each segment.
         segments: those that can be read.
         damages: what is left out.
 
@@ -51,6 +53,7 @@ class Shard:
         self.segments: list[Segment] = []
         self.damages: list[Damage] = []
         self.about: dict[str, Any] = {}
+        self.abouts: list[Message] = []
         for path in list_segments(folder):
             if path.stat().st_size:
                 self._add(Segment(path))
@@ -69,6 +72,7 @@ class Shard:
             refuse_other(self.segments[0].path, self.about, segment.path, about.fields)
         self.about = about.fields
         self.segments.append(segment)
+        self.abouts.append(about)
 
     @cached_property
     def places(self) -> list[Place]:

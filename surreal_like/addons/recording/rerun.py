@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from session.checkpoint import read_state
 from session.config import Config
 from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
-from session.errors import ConfigError, DecodeError, UsageError
+from session.errors import CheckpointError, ConfigError, DecodeError, UsageError
 from session.folder import RunFolder
 from session.wire import Message
 from surreal_like.addons.recording.flight import (
@@ -26,7 +29,7 @@ from surreal_like.addons.recording.flight import (
     read_start,
 )
 from surreal_like.addons.recording.reader import Shard
-from surreal_like.addons.recording.segments import Damage, Kind
+from surreal_like.addons.recording.segments import Damage, Head, Kind
 from surreal_like.data.batch import Batch, Columns, Sampled, make_batch
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
@@ -56,13 +59,21 @@ class ShardRows:
 
     def __init__(self, shard: Shard, table: Table) -> None:
         self._shard, self._table = shard, table
-        self._events = iter(
+        self._records = iter(
             (segment, head)
             for segment in shard.segments
             for head in segment.heads
             if head.kind is not Kind.ABOUT
         )
-        self._incarnation = self._number = self._cuts = 0
+        self._incarnation = self._cuts = 0
+        # Earlier rows may have made room for these.
+        first = shard.segments[0]
+        self._number = first.heads[0].number
+        if self._number:
+            self._incarnation = shard.abouts[0].sender.incarnation
+            state = table.state()
+            state["storage"] |= {"oldest": self._number, "next_number": self._number}
+            table.restore(state)
 
     def draw(self, incarnation: int, place: tuple[int, int], message: Message) -> Columns:
         """Returns the columns of a batch.
@@ -77,10 +88,10 @@ class ShardRows:
         """
         while (self._incarnation, self._cuts, self._number) != (incarnation, place[1], place[0]):
             self._step()
-        numbers = message.arrays["indices"]
-        table = self._table
-        if len(numbers) and numbers.min() < table.storage.oldest:
-            raise Gone(f"row {numbers.min():,} of {self._shard.name} is gone")
+        numbers, table = message.arrays["indices"], self._table
+        oldest = int(numbers.min(initial=table.storage.next_number))
+        if oldest < table.storage.oldest:
+            raise Gone(f"row {oldest:,} of {self._shard.name} has made room for newer ones")
         columns = to_columns(dict(table.view.gather(table.storage, numbers)))
         weights = message.arrays.get("weights", np.ones(len(numbers), np.float32))
         return {**columns, "weights": weights, "indices": numbers}
@@ -89,7 +100,7 @@ class ShardRows:
         """Takes the next record."""
         name = self._shard.name
         try:
-            segment, head = next(self._events)
+            segment, head = next(self._records)
         except StopIteration:
             raise Gone(f"the recording of {name} ends at row {self._number:,}") from None
         message = segment.read(head)
@@ -109,14 +120,14 @@ class ShardRows:
             self._cuts = 0
 
     def _insert(self, message: Message, number: int) -> None:
-        if reason := CHUNK.complaint(message):
-            raise Gone(f"the chunk of row {number:,} is wrong: {reason}")
-        if number != self._number:
-            raise Gone(f"rows {self._number:,} to {number:,} of {self._shard.name} are missing")
         try:
+            if reason := CHUNK.complaint(message):
+                raise DecodeError(reason)
             chunk = Chunk.from_message(message)
         except DecodeError as error:
-            raise Gone(str(error)) from None
+            raise Gone(f"the chunk of row {number:,} is wrong: {error}") from None
+        if number != self._number:
+            raise Gone(f"rows {self._number:,} to {number:,} of {self._shard.name} are missing")
         self._table.insert_chunk(chunk)
         self._number += chunk.size
 
@@ -130,7 +141,7 @@ class Rerun:
         first, last: iterations at which it began and ended.
         compared: hashes that were equal.
         differs: iterations between which the first difference lies; None: there is none.
-        problem: why it ended early, or what could not be repeated; empty: it did not.
+        problems: what could not be repeated, and why.
     """
 
     updates: int = 0
@@ -203,45 +214,97 @@ class Repeater:
             shards.append(ShardRows(Shard(self._run.recording / name), table))
         return shards
 
-    def run(self, until: int | None = None, report: Report = lambda line: None) -> Rerun:
+    def run(
+        self,
+        begin: int | None = None,
+        until: int | None = None,
+        report: Report = lambda line: None,
+    ) -> Rerun:
         """Repeats updates, and compares the hashes on the way.
 
+        Where rows are missing, it goes on from the next state that is kept: where a learner began,
+        or a checkpoint of the run.
+
         Args:
+            begin: it begins at the newest state that is kept up to this iteration; None: the first.
             until: last iteration; None: that of the journal.
             report: gets a line for what cannot be repeated.
+
+        Raises:
+            UsageError: no state is kept from which it could begin.
         """
-        found, begun, since = Rerun(), False, 0
-        learner = self.learner
-        for kind, number, message in self._records():
-            if until is not None and number > until:
+        found, learner = Rerun(), self.learner
+        checkpoints = self._find_checkpoints()
+        first = self._choose_first(begin, checkpoints)
+        begun, since = False, 0
+        for head, message in self._records():
+            if until is not None and head.number >= until + (head.kind is not Kind.BATCH):
                 break
-            if kind is Kind.START:
-                self._start(message, report)
-                if not begun:
-                    found.first = learner.iteration
+            state = self._state_at(head, message, checkpoints)
+            starts = head.kind is Kind.START and begun
+            if state is not None and (starts or (not begun and head.number >= first)):
+                self._load(state, message, report)
+                found.first = found.first if found.updates else learner.iteration
                 begun, since = True, learner.iteration
-            elif not begun:
+            if not begun or head.kind is Kind.START:
                 continue
-            elif kind is Kind.HASH:
+            if head.kind is Kind.HASH:
                 if hash_of(learner) != message.fields["hash"]:
-                    found.differs = since, number
+                    found.differs = since, head.number
                     break
                 found.compared += 1
-                since = number
-            else:
-                try:
-                    self._update(message)
-                except Gone as error:
-                    found.problems.append(f"update {number + 1:,}: {error}")
-                    report(found.problems[-1])
-                    # From the next start on, all is known again.
-                    begun = False
-                    continue
+                since = head.number
+                continue
+            try:
+                self._update(message)
                 found.updates += 1
-            found.last = learner.iteration
+                found.last = learner.iteration
+            except Gone as error:
+                found.problems.append(f"update {head.number + 1:,} cannot be repeated: {error}")
+                report(found.problems[-1])
+                begun = False
+        if not found.updates and not found.problems:
+            raise UsageError("no update could be repeated: no state before it is kept")
         return found
 
-    def _records(self) -> Iterator[tuple[Kind, int, Message]]:
+    def _find_checkpoints(self) -> dict[int, tuple[float, Path]]:
+        """Returns iteration -> time and folder of the checkpoints of the run."""
+        place = self._run.checkpoints / PolicyId(self._policy).checkpoints
+        found = {}
+        for path in place.glob("*"):
+            if path.name.isdigit():
+                with suppress(CheckpointError):
+                    found[int(path.name)] = read_state(path)["time"], path
+        return found
+
+    def _choose_first(self, begin: int | None, checkpoints: Mapping[int, Any]) -> int:
+        """Returns the iteration of the state at which a rerun begins."""
+        if begin is None:
+            return 0
+        starts = [head.number for head, _ in self._records() if head.kind is Kind.START]
+        kept = [each for each in (*starts, *checkpoints) if each <= begin]
+        return max(kept, default=0)
+
+    def _state_at(
+        self, head: Head, message: Message, checkpoints: Mapping[int, tuple[float, Path]]
+    ) -> Path | None:
+        """Returns the folder of a kept state in which the learner was before a record."""
+        if head.kind is Kind.START:
+            return self._place / Path(message.fields["content"]).name
+        if head.kind is Kind.BATCH and head.number in checkpoints:
+            # One of this number may have been saved later, after the learner had gone back.
+            time, path = checkpoints[head.number]
+            return path if time <= head.time else None
+        return None
+
+    def _load(self, state: Path, message: Message, report: Report) -> None:
+        here = machine()
+        for name, then in message.fields.items():
+            if name in here and here[name] != then:
+                report(f"{name} was {then} in the run, and is {here[name]} here")
+        read_start(self.learner, state)
+
+    def _records(self) -> Iterator[tuple[Head, Message]]:
         schemas = {Kind.START: START, Kind.BATCH: BATCH, Kind.HASH: HASH}
         for segment in self._journal.segments:
             for head in segment.heads:
@@ -252,14 +315,7 @@ class Repeater:
                     raise UsageError(f"{message}: the updates after it cannot be repeated")
                 if complaint := schemas[head.kind].complaint(message):
                     raise UsageError(f"{segment.path}: update {head.number:,}: {complaint}")
-                yield head.kind, head.number, message
-
-    def _start(self, message: Message, report: Report) -> None:
-        here = machine()
-        for name, then in message.fields.items():
-            if name in here and here[name] != then:
-                report(f"{name} was {then} in the run, and is {here[name]} here")
-        read_start(self.learner, self._place / Path(message.fields["content"]).name)
+                yield head, message
 
     def _update(self, message: Message) -> None:
         """Learns from a batch as the run did."""
@@ -274,6 +330,8 @@ class Repeater:
             raise Gone("its rows are not those that were learned from: a segment was changed")
         batch = make_batch(self._transfer(transfer_columns(columns)))
         batch.origin = sampled
+        # A checkpoint has the steps of the run, which may be more.
+        learner.env_steps = 0
         self._link.give(batch, fields["env_steps"])
         try:
             learner.flow.pull()
