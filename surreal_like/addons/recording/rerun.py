@@ -179,6 +179,10 @@ class Repeater:
         run: the run folder.
         policy: name of the policy; None: the only one.
 
+    Attributes:
+        learner: learner that is repeated.
+        on_update: called after each update.
+
     Raises:
         UsageError: the run has no such journal, or cannot be repeated; says why.
     """
@@ -199,6 +203,7 @@ class Repeater:
         self._place = place
         torch.set_num_threads(config.session_config.learner.threads)
         self.learner: Learner = learners_of(config, run)[self._policy]
+        self.on_update: Callable[[], object] = lambda: None
         self._transfer = DeviceTransfer(self.learner.device)
         self._link = _RecordedLink()
         self.learner.link = self._link
@@ -257,6 +262,7 @@ class Repeater:
                 continue
             try:
                 self._update(message)
+                self.on_update()
                 found.updates += 1
                 found.last = learner.iteration
             except Gone as error:
