@@ -9,6 +9,8 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.addons.recording.dataset import open_source
 from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_in
+from surreal_like.replay.replay import load_replay_class
+from surreal_like.replay.table import Table
 
 
 def check_recording(config: Config, replay: type[Any], *, synchronous: bool, here: bool) -> None:
@@ -25,6 +27,8 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
             "session_config.flight.keep is all, but session_config.record.what is none: the "
             "updates are repeated from recorded rows, so set it to all"
         )
+    if session.flight.keep != "none":
+        refuse_unrepeatable(config)
     settings, acting = config.learner_config.replay, count_acting(config.session_config)
     if path := path_in(config, DATASET_KEY):
         _check_dataset(config, replay, path)
@@ -36,6 +40,31 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
             )
     if path_in(config, DEMOS_KEY):
         _check_room(config, DEMOS_KEY, settings.demos.capacity, here=here)
+
+
+def refuse_unrepeatable(config: Config) -> None:
+    """Refuses experiments whose updates go by more than a journal has.
+
+    Args:
+        config: config of the policy.
+
+    Raises:
+        ConfigError: says by what.
+    """
+    replay, kind = config.learner_config.replay, load_replay_class(config.learner_config)
+    for wrong, what in (
+        (not issubclass(kind, Table), f"{kind.__name__} is a replay of its own"),
+        (kind.gives() != "rows", f"{kind.__name__} gives {kind.gives()}"),
+        (replay.hindsight.proportion > 0, "goals of hindsight are drawn anew"),
+        (bool(replay.demos.path), "demonstrations are a second table"),
+        (config.session_config.learner.num > 1, "several learners make each update"),
+        # They are taken out of the config of one policy.
+        ("policies" not in config, "several policies learn in turns"),
+    ):
+        if wrong:
+            raise ConfigError(
+                f"session_config.flight.keep is all, but this run cannot be repeated: {what}"
+            )
 
 
 def _check_dataset(config: Config, replay: type[Any], path: str) -> None:

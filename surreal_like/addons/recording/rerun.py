@@ -15,9 +15,10 @@ from session.checkpoint import read_state
 from session.config import Config
 from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
-from session.errors import CheckpointError, ConfigError, DecodeError, UsageError
+from session.errors import CheckpointError, DecodeError, UsageError
 from session.folder import RunFolder
 from session.wire import Message
+from surreal_like.addons.recording.check import refuse_unrepeatable
 from surreal_like.addons.recording.flight import (
     BATCH,
     HASH,
@@ -31,7 +32,7 @@ from surreal_like.addons.recording.flight import (
 from surreal_like.addons.recording.reader import Shard
 from surreal_like.addons.recording.segments import Damage, Head, Kind
 from surreal_like.data.batch import Batch, Columns, Sampled, make_batch
-from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
 from surreal_like.experience.chunk import CHUNK, Chunk
 from surreal_like.experiment.find import choose_policy, learners_of
@@ -192,7 +193,7 @@ class Repeater:
         run.find_modules(config.session_config.import_path)
         self._run, self._policy = run, choose_policy(config, policy, run)
         self._config = config
-        refuse_unrepeatable(config, self._policy)
+        refuse_unrepeatable(policy_config(config, self._policy))
         place = folder_of(run.recording, self._policy)
         self._journal = Shard(place)
         if not self._journal.segments:
@@ -345,23 +346,3 @@ class Repeater:
             learner.pop_updates()
             return
         learner.iteration += len(learner.pop_updates())
-
-
-def refuse_unrepeatable(config: Config, policy: str) -> None:
-    """Refuses experiments whose updates go by more than a journal has.
-
-    Raises:
-        ConfigError: says by what.
-    """
-    own = policy_config(config, policy)
-    replay, kind = own.learner_config.replay, load_replay_class(own.learner_config)
-    for wrong, what in (
-        (not issubclass(kind, Table), f"{kind.__name__} is a replay of its own"),
-        (kind.gives() != "rows", f"{kind.__name__} gives {kind.gives()}"),
-        (replay.hindsight.proportion > 0, "goals of hindsight are drawn anew"),
-        (bool(replay.demos.path), "demonstrations are a second table"),
-        (config.session_config.learner.num > 1, "several learners make each update"),
-        (policy != DEFAULT_POLICY, "several policies learn in turns"),
-    ):
-        if wrong:
-            raise ConfigError(f"this run cannot be repeated: {what}")

@@ -1,0 +1,209 @@
+"""A rerun repeats the updates of a recorded run bit for bit, or says which one differs."""
+
+import socket
+import struct
+import subprocess
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import zmq
+
+from session.errors import ConfigError, UsageError
+from session.folder import RunFolder
+from surreal_like import train
+from surreal_like.addons.recording.rerun import Repeater, Rerun
+from surreal_like.addons.recording.segments import Kind, Segment
+from surreal_like.learner.optimizer import Adam
+
+SMALL = {
+    "session_config.record.what": "all",
+    "session_config.flight.keep": "all",
+    "session_config.flight.hash_every": 50,
+    "session_config.stop": {"iterations": 230},
+    "session_config.agent.num": 1,
+    "session_config.evaluator.num": 0,
+    "session_config.sender.flush_iteration": 20,
+    "learner_config.replay.min_size": 100,
+    "learner_config.replay.batch_size": 16,
+}
+RAINBOW = {
+    "learner_config.replay.type": "PrioritizedReplay",
+    "learner_config.replay.replay_shards": 2,
+    "learner_config.algo.n_step": 3,
+    "session_config.agent.num": 2,
+}
+
+
+def record(folder: Path, algorithm: str, env: str, settings: Mapping[str, Any]) -> RunFolder:
+    """Returns the folder of a short serial run."""
+    train(
+        algorithm=algorithm,
+        env=env,
+        launcher="serial",
+        folder=folder,
+        overrides={**SMALL, **settings},
+    )
+    return RunFolder(folder)
+
+
+def repeat(run: RunFolder, **limits: int) -> Rerun:
+    return Repeater(run).run(**limits)
+
+
+@pytest.fixture(scope="module")
+def rainbow(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    return record(folder, "dqn", "gym:CartPole-v1", RAINBOW)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("dqn", {"learner_config.algo.n_step": 3}),
+        ("dqn", {"learner_config.algo.distribution.kind": "categorical"}),
+        ("dqn", {"learner_config.algo.normalize_rewards": True}),
+        ("sac", {}),
+        ("td3", {}),
+        ("ddpg", {}),
+    ],
+)
+def test_all_updates_are_equal(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    env = "gym:CartPole-v1" if algorithm == "dqn" else "gym:Pendulum-v1"
+    found = repeat(record(tmp_path / "run", algorithm, env, settings))
+    assert (found.updates, found.differs, found.problems) == (230, None, [])
+    assert found.compared == 6  # at 0, 50, ..., 200, and at the end
+
+
+def test_several_shards_and_priorities_are_repeated(rainbow: RunFolder) -> None:
+    found = repeat(rainbow)
+    assert (found.updates, found.differs, found.problems) == (230, None, [])
+
+
+def test_a_rerun_reads_files_only(rainbow: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    repeater = Repeater(rainbow)
+
+    def refuse(*args: object, **keywords: object) -> None:
+        raise AssertionError("a rerun reads no clock, opens no socket and starts nothing")
+
+    for owner, name in (
+        (time, "time"),
+        (time, "monotonic"),
+        (time, "perf_counter"),
+        (socket, "socket"),
+        (zmq, "Context"),
+        (subprocess, "Popen"),
+    ):
+        monkeypatch.setattr(owner, name, refuse)
+    assert repeater.run().updates == 230
+
+
+def test_a_part_is_repeated(rainbow: RunFolder) -> None:
+    until = repeat(rainbow, until=120)
+    assert (until.updates, until.first, until.last, until.compared) == (120, 0, 120, 3)
+
+
+def test_it_begins_at_a_checkpoint(tmp_path: Path) -> None:
+    settings = {"session_config.checkpoint.period": 60, "session_config.checkpoint.keep_history": 9}
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", settings)
+    found = repeat(run, begin=150)
+    assert (found.first, found.updates, found.differs) == (120, 110, None)
+
+
+def heads(run: RunFolder, shard: str, kind: Kind) -> list[tuple[Path, int, int]]:
+    """Returns file, begin and end of the records of a kind."""
+    return [
+        (path, head.at, head.end)
+        for path in sorted((run.recording / shard).glob("*.seg"))
+        for head in Segment(path).heads
+        if head.kind is kind
+    ]
+
+
+def change(path: Path, at: int, end: int, *, sealed: bool) -> None:
+    """Changes a byte near the end of a record; sealed: with the checksum of the changed record."""
+    data = bytearray(path.read_bytes())
+    data[end - 9] ^= 1
+    if sealed:
+        data[at : at + 4] = struct.pack("<I", zlib.crc32(data[at + 4 : end]))
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_changed_row_is_named(sealed: bool, tmp_path: Path) -> None:
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
+    change(*heads(run, "replay-0", Kind.CHUNK)[1], sealed=sealed)
+    found = repeat(run)
+    assert found.differs is None
+    assert len(found.problems) == 1
+    words = "a segment was changed" if sealed else "does not have its checksum"
+    assert words in found.problems[0]
+
+
+def test_a_damaged_batch_is_named(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
+    change(*heads(run, "learner", Kind.BATCH)[100], sealed=False)
+    with pytest.raises(UsageError, match="does not have its checksum"):
+        repeat(run)
+
+
+def test_other_learning_is_found(rainbow: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    repeater = Repeater(rainbow)
+    step = Adam.step
+
+    def larger(adam: Adam, gradient: torch.Tensor) -> None:
+        step(adam, gradient * 1.001)
+
+    monkeypatch.setattr(Adam, "step", larger)
+    assert repeater.run().differs == (0, 50)
+
+
+def test_rows_that_made_room_are_told(tmp_path: Path) -> None:
+    settings = {
+        "session_config.record.gigabytes": 60e-6,
+        "session_config.stop": {"iterations": 1500},
+        "session_config.checkpoint.period": 100,
+        "session_config.checkpoint.keep_history": 99,
+        "learner_config.replay.capacity": 200,
+        "session_config.flight.hash_every": 100,
+    }
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", settings)
+    assert not (run.recording / "replay-0/000000.seg").exists()
+    found = repeat(run)
+    assert found.differs is None
+    assert found.last == 1500
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "words"),
+    [
+        ("ppo", {}, "FIFOReplay gives unrolls"),
+        ("r2d2", {}, "gives sequences"),
+        ("bitflip", {}, "goals of hindsight are drawn anew"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(
+    algorithm: str, settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    config = {"ppo": "cartpole_ppo", "r2d2": "memory_r2d2", "bitflip": "bitflip_dqn"}[algorithm]
+    with pytest.raises(ConfigError, match=words):
+        train(
+            config,
+            launcher="serial",
+            folder=tmp_path / "run",
+            overrides={
+                "session_config.record.what": "all",
+                "session_config.flight.keep": "all",
+                **settings,
+            },
+        )
+
+
+def test_a_run_without_a_journal_is_refused(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {"session_config.flight.keep": "none"})
+    with pytest.raises(UsageError, match=r"session_config\.flight\.keep=all"):
+        Repeater(run)
