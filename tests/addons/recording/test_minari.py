@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 from session import nest
 from session.errors import MissingExtra, SurrealError, UsageError
+from surreal_like.addons.recording import writer
 from surreal_like.addons.recording.episodes import Episode
 from surreal_like.addons.recording.minari import from_minari, to_minari
 from surreal_like.addons.recording.minari_spaces import spaces_from_specs
@@ -26,6 +27,7 @@ from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.writer import RecordingWriter
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.env.spaces import specs_from_spaces
+from tests.main.conftest import Command
 
 Space = spaces.Space[Any]
 Make = Callable[..., Path]
@@ -584,3 +586,47 @@ def test_a_storage_without_its_package_is_named(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match="pyarrow is not installed"):
         from_minari(there, tmp_path / "ours")
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command_converts_both_ways(minari: Any, command: Command, tmp_path: Path) -> None:
+    ours = write(tmp_path / "ours", *specs_from_spaces(NUMBER, TWO), policy="guard")
+    said = command("data", "ours", "--to", "minari", "sets/there-v0")
+    assert (said.code, said.out, said.err) == (0, "sets/there-v0: 3 episodes\n", "")
+    said = command("data", "--from", "minari:sets/there-v0", "back", "--policy", "guard", "--json")
+    assert (said.code, json.loads(said.out), said.err) == (0, {"episodes": 3}, "")
+    back = Recording(tmp_path / "back", "guard")
+    assert all_parts(back) == all_parts(ours)
+
+
+def test_the_command_reports_what_is_damaged(
+    minari: Any, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_ROWS", 4)
+    ours = write(tmp_path / "ours", *specs_from_spaces(NUMBER, TWO))
+    path = ours.shards[0].segments[0].path
+    path.write_bytes(path.read_bytes()[:-100])
+    said = command("data", "ours", "--to", "minari", "there-v0")
+    # The last one lacks its end.
+    assert (said.code, said.out) == (1, "there-v0: 3 episodes\n")
+    assert said.err.startswith("left out: ")
+    assert path.name in said.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (("data", "ours", "--to", "minary", "x-v0"), "no format 'minary'; there is minari"),
+        (("data", "--from", "sets/x-v0", "ours"), "no format 'sets/x-v0'; there is minari"),
+        (
+            ("data", "--from", "minari:a", "--to", "minari", "b", "ours"),
+            "--to: not allowed with argument --from",
+        ),
+    ],
+)
+def test_wrong_words(argv: tuple[str, ...], line: str, command: Command) -> None:
+    said = command(*argv)
+    assert said.code == 2
+    assert line in said.err
