@@ -225,7 +225,7 @@ $(VENV)/.installed: setup.py constraints.txt | $(BIN)/pip
 
 $(VENV)/.installed-dev: EXTRAS = [all,dev]
 $(VENV)/.installed-docs: EXTRAS = [docs]
-$(VENV)/.installed-environments: EXTRAS = [all,dev,docs,environments,envpool,wandb,mlflow]
+$(VENV)/.installed-environments: EXTRAS = [all,dev,docs,environments,envpool,offline,wandb,mlflow]
 $(addprefix $(VENV)/.installed-,dev docs environments): setup.py constraints.txt | $(BIN)/pip
 	$(INSTALL)
 	@touch $(VENV)/.installed $@

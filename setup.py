@@ -85,6 +85,7 @@ SINKS = {
 EXTRAS["all"] = sorted({line for lines in EXTRAS.values() for line in lines})
 # Not in "all": minigrid, highway-env and multi bring pygame-ce, which is installed over pygame.
 EXTRAS["envpool"] = ["envpool>=1.2.5"]  # with its assets more than 200 MB
+EXTRAS["offline"] = ["minari[hdf5]>=0.5.4"]  # needs numpy 2
 EXTRAS["ray"] = ["ray[default]>=2.40"]  # 240 MB; `ray job` needs what `default` brings
 EXTRAS["minatar"] = ["minatar>=1.0.15"]
 EXTRAS["minigrid"] = ["minigrid>=3.0"]
