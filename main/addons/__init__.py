@@ -31,4 +31,5 @@ MODULES = (
     "session.addons.mirror.addon",
     "session.addons.sinks.addon",
     "surreal_like.addons.doctor.addon",
+    "surreal_like.addons.augment.addon",
 )
