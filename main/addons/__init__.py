@@ -31,5 +31,6 @@ MODULES = (
     "session.addons.mirror.addon",
     "session.addons.sinks.addon",
     "surreal_like.addons.doctor.addon",
+    "surreal_like.addons.offline.addon",
     "surreal_like.addons.augment.addon",
 )
