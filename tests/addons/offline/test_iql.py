@@ -23,8 +23,8 @@ def make_learner(**algo: Any) -> IQLLearner:
     torch.manual_seed(0)
     learner = IQLLearner(**options(IQL, **algo))
     with torch.no_grad():
-        # Values, targets and advantages of different sizes.
-        for each in learner.target.module.parameters():
+        # Values, targets and advantages of different sizes, and means that need their bounds.
+        for each in (*learner.target.module.parameters(), *learner.policy.parameters()):
             each.mul_(3.0)
         head: Any = learner.policy.head
         head.log_std.copy_(torch.tensor([0.3, -0.4]))
