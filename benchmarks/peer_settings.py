@@ -70,11 +70,17 @@ _WANTED: Mapping[str, Settings] = {
         "model.memory": "",
         "model.normalize_values": False,
     },
-    "sac": {**_OF_REPLAY, "algo.max_grad_norm": 0.0, "algo.temperature.target_entropy": None},
+    "sac": {
+        **_OF_REPLAY,
+        "algo.max_grad_norm": 0.0,
+        "algo.temperature.target_entropy": None,
+        "algo.cql_alpha": 0.0,
+    },
     "td3": {
         **_OF_REPLAY,
         "algo.max_grad_norm": 0.0,
         "algo.twin": True,
+        "algo.bc_weight": 0.0,
         "algo.noise.kind": "gaussian",
         "algo.noise.last_sigma": 0.0,
     },

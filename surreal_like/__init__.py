@@ -11,7 +11,7 @@ For one name see help(surreal_like.train); `make docs` builds pages with all of 
 
 Run an experiment, which is a YAML file or a Config (docs/configuration.md):
 
-    A3C, DDPG, DQN, Impala, PPO, PQN, R2D2, SAC, TD3    learn, predict, save, load (docs/scripts.md)
+    A3C, BC, DDPG, DQN, IQL, Impala, PPO, PQN, R2D2, SAC, TD3    learn, predict, save, load
     train, launch            run it to its end; start it and return its controls
     tune                     many trials of one experiment (docs/tune.md)
     evaluate, evaluate_policy, play, plot   score the trained policy; show it; draw curves of runs

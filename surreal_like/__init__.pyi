@@ -11,8 +11,10 @@ from surreal_like.addons.analysis.evaluate import evaluate_policy as evaluate_po
 from surreal_like.addons.analysis.play import play as play
 from surreal_like.addons.analysis.plot import plot as plot
 from surreal_like.addons.scripts.algorithms import A3C as A3C
+from surreal_like.addons.scripts.algorithms import BC as BC
 from surreal_like.addons.scripts.algorithms import DDPG as DDPG
 from surreal_like.addons.scripts.algorithms import DQN as DQN
+from surreal_like.addons.scripts.algorithms import IQL as IQL
 from surreal_like.addons.scripts.algorithms import PPO as PPO
 from surreal_like.addons.scripts.algorithms import PQN as PQN
 from surreal_like.addons.scripts.algorithms import R2D2 as R2D2

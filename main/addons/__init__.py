@@ -32,4 +32,6 @@ MODULES = (
     "session.addons.sinks.addon",
     "surreal_like.addons.doctor.addon",
     "surreal_like.addons.recording.addon",
+    "surreal_like.addons.offline.addon",
+    "surreal_like.addons.augment.addon",
 )

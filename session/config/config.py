@@ -216,7 +216,12 @@ _LATER: dict[str, Any] = {
     "model.layer_norm": False,
     "algo.normalize_advantages_per": "batch",
     "algo.normalized_reward_clip": 0.0,
+    "algo.bc_weight": 0.0,
+    "algo.cql_alpha": 0.0,
+    "algo.cql_actions": 10,
 }
+# Those of them that came later only where another key stands beside them: DQN had this one before.
+_LATER_BESIDE = {"algo.cql_alpha": "cql_actions"}
 # Schedules of learner_config.algo that were one number before.
 _WERE_NUMBERS = ("clip",)
 _UNCOVERED = ("obs_spec", "action_spec", "workers", "gradient_columns")
@@ -249,7 +254,11 @@ def _cover(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return {
         key: value
         for key, value in section.items()
-        if above + key not in _UNCOVERED and not is_later_default(above + key, value)
+        if above + key not in _UNCOVERED
+        and (
+            not is_later_default(above + key, value)
+            or _LATER_BESIDE.get(above + key, key) not in section
+        )
     }
 
 

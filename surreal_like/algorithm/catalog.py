@@ -83,12 +83,15 @@ _ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "apexdqn": "dqn with the settings of configs/cartpole_apex.yaml",
         "appo": "ppo, which is asynchronous by default, or impala",
         "c51": "dqn with learner_config.algo.distribution.kind=categorical",
+        "cql": "sac with learner_config.algo.cql_alpha=5, or dqn with cql_alpha=1",
         "ddqn": "dqn, which is double by default",
         "doubledqn": "dqn, which is double by default",
         "duelingdqn": "dqn with learner_config.algo.dueling=true",
         "qrdqn": "dqn with learner_config.algo.distribution.kind=quantile",
         "rainbow": "dqn with the settings of configs/cartpole_rainbow.yaml",
         "recurrentppo": "ppo with learner_config.model.memory=lstm",
+        "td3bc": "td3 with learner_config.algo.bc_weight=2.5",
+        "td3plusbc": "td3 with learner_config.algo.bc_weight=2.5",
     }
 )
 

@@ -1,7 +1,8 @@
 """DDPG: a deterministic policy that follows the gradient of its critic; with the options of TD3.
 
 Lillicrap et al. 2016, Continuous Control with Deep Reinforcement Learning; Fujimoto et al. 2018
-(TD3: two critics, smoothed targets, a policy that is updated less often).
+(TD3: two critics, smoothed targets, a policy that is updated less often); Fujimoto and Gu 2021, A
+Minimalist Approach to Offline Reinforcement Learning (TD3+BC).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from surreal_like.dataflow import (
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
 from surreal_like.exploration.schedule import schedule_section
 from surreal_like.learner.target import TargetNetwork
-from surreal_like.loss.policy import deterministic_policy_loss
+from surreal_like.loss.policy import deterministic_policy_loss, value_scale
 from surreal_like.loss.value import td_target
 from surreal_like.network.continuous import ActionScale, DeterministicPolicy
 
@@ -73,6 +74,12 @@ ALGO_CONFIG = Config(
             0.01,
             "Share by which the target networks move towards the trained ones at each update.",
             within=SHARE_ABOVE_0,
+        ),
+        "bc_weight": Key(
+            0.0,
+            "Weight of the value against the distance from the recorded actions, for recorded data "
+            "(TD3+BC, with 2.5 and model.normalize_obs in the paper); 0: only the value counts.",
+            within=FROM_0,
         ),
         "noise": section("Noise that agents add to actions while training.", NOISE_CONFIG),
         "random_steps": Key(
@@ -176,11 +183,20 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         return td_target(batch.rewards, batch.discounts, q_t)
 
     def policy_loss(self, batch: Batch) -> Loss:
-        """Returns the loss of the policy: minus the value of its actions by the first critic."""
+        """Returns the loss of the policy: minus the value of its actions by the first critic.
+
+        With `bc_weight` the squared distance from the actions of the batch is added.
+        """
+        actions = self.policy(batch.obs)
         with self.looking_through_critics():
-            q = self.critics(batch.obs, self.policy(batch.obs))[0]
-        loss = (deterministic_policy_loss(q) * batch.weights).mean()
-        return Loss({"policy": loss}, {"policy_loss": loss.detach()})
+            q = self.critics(batch.obs, actions)[0]
+        losses, metrics = deterministic_policy_loss(q), {}
+        if self.algo.bc_weight:
+            distances = (actions - self.scale.to_unit(batch.actions)).square().mean(-1)
+            losses = value_scale(q, self.algo.bc_weight) * losses + distances
+            metrics["bc_loss"] = distances.detach().mean()
+        loss = (losses * batch.weights).mean()
+        return Loss({"policy": loss}, {"policy_loss": loss.detach(), **metrics})
 
     def saveables(self) -> dict[str, Any]:
         targets = {"target_policy": self.target_policy, "target_critics": self.target_critics}

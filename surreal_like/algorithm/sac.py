@@ -1,7 +1,8 @@
 """SAC: off-policy learning of a stochastic policy with an entropy bonus.
 
 Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications: two critics, of which the lower
-value is used, and a temperature that keeps the entropy of the policy near a target.
+value is used, and a temperature that keeps the entropy of the policy near a target. For recorded
+data: Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning (CQL).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from session.config import Config
-from session.config.key import ABOVE_0, FROM_0, SHARE_ABOVE_0, Key, section
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE_ABOVE_0, Idle, Key, section
 from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.continuous import (
@@ -37,8 +38,9 @@ from surreal_like.dataflow import (
 from surreal_like.exploration.schedule import schedule_section
 from surreal_like.learner.target import TargetNetwork
 from surreal_like.loss.policy import soft_policy_loss, soft_value, temperature_loss
-from surreal_like.loss.value import td_target
+from surreal_like.loss.value import sampled_conservative_loss, td_target
 from surreal_like.network.continuous import ActionScale, SquashedPolicy
+from surreal_like.network.distribution import SquashedGaussian
 
 
 def default_config() -> Config:
@@ -76,6 +78,19 @@ def default_config() -> Config:
                     "Share by which the target critics move towards the trained ones at each "
                     "update.",
                     within=SHARE_ABOVE_0,
+                ),
+                "cql_alpha": Key(
+                    0.0,
+                    "Weight of the loss that lowers values of actions which the data do not "
+                    "contain, for recorded data (CQL); 0: off.",
+                    within=FROM_0,
+                ),
+                "cql_actions": Key(
+                    10,
+                    "Actions of each row for that loss: so many of each kind, uniform, by the "
+                    "policy, and by the policy at the next observation.",
+                    within=FROM_1,
+                    idle=Idle("cql_alpha", (0.0,)),
                 ),
                 "random_steps": Key(
                     1000,
@@ -166,6 +181,39 @@ class SACLearner(ContinuousLearner[SquashedPolicy]):
             .for_each(learn_moments(self.policy, self.critics))
             .for_each(update_target(self.target))
         )
+
+    def critic_loss(self, batch: Batch) -> Loss:
+        """Returns the loss of both critics, with `cql_alpha` that of CQL in addition."""
+        loss, alpha = super().critic_loss(batch), self.learner_config.algo.cql_alpha
+        if not alpha:
+            return loss
+        gaps = self.value_gaps(batch)
+        penalty = alpha * (gaps * batch.weights).mean(1).sum()
+        metrics = {**loss.metrics, "conservative_loss": gaps.detach().mean()}
+        metrics["loss"] = metrics["loss"] + penalty.detach()
+        return Loss({"critic": dict(loss.total)["critic"] + penalty}, metrics, loss.priorities)
+
+    def value_gaps(self, batch: Batch) -> torch.Tensor:
+        """Returns how far values of sampled actions lie above those of the batch, `[2, B]`.
+
+        A third of them is uniform, a third drawn by the policy at the observation, a third by the
+        policy at the next one; all are valued at the observation.
+        """
+        count = self.learner_config.algo.cql_actions
+        taken = self.scale.to_unit(batch.actions)
+        with torch.no_grad():
+            uniform = taken.new_empty(count, *taken.shape)
+            uniform.uniform_(-1.0, 1.0, generator=self.generator)
+            density = uniform.new_full((count, len(taken)), -self.scale.size * math.log(2.0))
+            drawn = [(uniform, density)]
+            for obs in (batch.obs, batch.obs_next):
+                gaussian = self.policy(obs).gaussian
+                mean, log_std = (x.repeat(count, 1, 1) for x in (gaussian.mean, gaussian.log_std))
+                drawn.append(SquashedGaussian(mean, log_std).draw(self.generator))
+            actions, densities = (torch.cat(each) for each in zip(*drawn, strict=True))
+        q = self.critics(batch.obs, torch.cat((actions, taken.unsqueeze(0))))
+        sampled = q[:, :-1].movedim(1, -1)
+        return sampled_conservative_loss(sampled, densities.movedim(0, -1), q[:, -1])
 
     @torch.no_grad()
     def bootstrap(self, batch: Batch) -> torch.Tensor:

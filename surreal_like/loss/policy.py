@@ -14,6 +14,8 @@ import torch
 
 from surreal_like.loss.returns import lambda_returns
 
+_LARGEST_WEIGHT = 100.0
+
 
 def mean_over(mask: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Returns the function `masked_mean` of this mask, which is counted only once."""
@@ -102,6 +104,24 @@ def adapted_kl_coefficient(coefficient: float, kl: float, target: float) -> floa
 def deterministic_policy_loss(q: torch.Tensor) -> torch.Tensor:
     """Computes minus the critic's value of the policy's action: Silver et al. 2014, equation 9."""
     return -q
+
+
+def value_scale(q: torch.Tensor, weight: float) -> torch.Tensor:
+    """Returns `weight` divided by the mean size of the values `[B]`, a scalar without gradient.
+
+    It is lambda of TD3+BC: Fujimoto and Gu 2021, equation 5. Values that are all 0 are left as they
+    are.
+    """
+    return weight / q.detach().abs().mean().clamp(min=1e-8)
+
+
+def advantage_weights(advantage: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Returns exp(temperature * advantage), at most 100, without gradient.
+
+    Kostrikov et al. 2021, Offline Reinforcement Learning with Implicit Q-Learning, equation 7; the
+    limit is that of its code.
+    """
+    return (temperature * advantage.detach()).exp().clamp(max=_LARGEST_WEIGHT)
 
 
 def soft_value(q: torch.Tensor, log_prob: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -92,3 +92,20 @@ def conservative_loss(q_tm1: torch.Tensor, a_tm1: torch.Tensor) -> torch.Tensor:
     It lowers values of actions that the data does not contain: Kumar et al. 2020, equation 4.
     """
     return q_tm1.logsumexp(-1) - taken_value(q_tm1, a_tm1)
+
+
+def sampled_conservative_loss(
+    q_sampled: torch.Tensor, log_density: torch.Tensor, q_tm1: torch.Tensor
+) -> torch.Tensor:
+    """Returns log-sum-exp of the values of sampled actions less the value of the taken one, `[B]`.
+
+    That of continuous actions: Kumar et al. 2020, appendix F, CQL(H). The sum stands for an
+    integral, so each value counts by the inverse of its action's density. As in the paper's code,
+    the sum is not divided by K, which adds log K.
+
+    Args:
+        q_sampled: values of K sampled actions, `[B, K]`.
+        log_density: log-densities with which these were drawn, `[B, K]`.
+        q_tm1: values of the taken actions, `[B]`.
+    """
+    return (q_sampled - log_density).logsumexp(-1) - q_tm1

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from session import nest
+from session.config import Config
 from session.config.key import FROM_1, Key
 from surreal_like.data.added_parts import critic_parts, policy_spec
 from surreal_like.network.distribution import Distribution
@@ -18,33 +19,44 @@ from surreal_like.network.module import ObsModule
 from surreal_like.network.recurrent import MEMORY_INPUTS, check_inputs, make_memory
 from surreal_like.network.torso import TORSO_CONFIG, AnyTorso, make_torso
 
+# The keys of `learner_config.model` for a stochastic policy.
+POLICY_CONFIG = Config(
+    {
+        "policy": Key(
+            "gaussian",
+            "Of continuous actions: gaussian, not bounded and clipped by the environment; beta or "
+            "squashed_gaussian, within the bounds of the actions.",
+            one_of=POLICIES,
+        ),
+        "log_std": Key(0.0, "Initial log standard deviation of a gaussian policy."),
+        "variance": Key(
+            "",
+            "Variance of a gaussian policy: state (computed from the observation), or empty: "
+            "learned, the same for all observations.",
+        ),
+    }
+)
 # The keys of `learner_config.model` for an ActorCritic.
-ACTOR_CRITIC_CONFIG = TORSO_CONFIG | {
-    "activation": "tanh",
-    "shared": Key(
-        False,
-        "One torso for policy and value (always so with a memory, never with a state); otherwise "
-        "one for each.",
-    ),
-    "memory": Key("", "Recurrent core between torso and heads: lstm, gru; empty: none."),
-    "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
-    "memory_inputs": MEMORY_INPUTS,
-    "policy": Key(
-        "gaussian",
-        "Of continuous actions: gaussian, not bounded and clipped by the environment; beta or "
-        "squashed_gaussian, within the bounds of the actions.",
-        one_of=POLICIES,
-    ),
-    "log_std": Key(0.0, "Initial log standard deviation of a gaussian policy."),
-    "variance": Key(
-        "",
-        "Variance of a gaussian policy: state (computed from the observation), or empty: "
-        "learned, the same for all observations.",
-    ),
-    "normalize_values": Key(
-        False, "Learn values in units of the running deviation of their targets (PopArt)."
-    ),
-}
+ACTOR_CRITIC_CONFIG = (
+    TORSO_CONFIG
+    | {
+        "activation": "tanh",
+        "shared": Key(
+            False,
+            "One torso for policy and value (always so with a memory, never with a state); "
+            "otherwise one for each.",
+        ),
+        "memory": Key("", "Recurrent core between torso and heads: lstm, gru; empty: none."),
+        "memory_size": Key(64, "Units of the recurrent core.", within=FROM_1),
+        "memory_inputs": MEMORY_INPUTS,
+    }
+    | POLICY_CONFIG
+    | {
+        "normalize_values": Key(
+            False, "Learn values in units of the running deviation of their targets (PopArt)."
+        ),
+    }
+)
 
 
 class ActorCritic(ObsModule):

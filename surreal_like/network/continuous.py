@@ -76,16 +76,24 @@ class Critics(ObsModule):
         self.layers = _StackedMLP(count, widths, model["activation"], layer_norm=normed)
 
     def forward(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
-        """Returns the values `[count, B]` of actions `[B, size]`."""
+        """Returns the values `[count, B]` of actions `[B, size]`.
+
+        Of several actions for each observation, `[K, B, size]`, they are `[count, K, B]`; each
+        observation is encoded once.
+        """
         own: dict[str, Any] = self._modules
-        obs = self.seen(obs)
+        obs, several = self.seen(obs), actions.shape[:-2]
         if self._learns:
             features = torch.stack([encoder(obs) for encoder in self.encoders])
             actions = actions.expand(features.shape[0], *actions.shape)
         else:
             features = own["encoders"][0](obs)
-        values: torch.Tensor = own["layers"](torch.cat((features, actions), -1))
-        return values.squeeze(-1)
+        if several:
+            ends = features.shape[:-2], features.shape[-2:]
+            features = features.unsqueeze(-3).expand(*ends[0], *several, *ends[1])
+        x = torch.cat((features, actions), -1)
+        values: torch.Tensor = own["layers"](x.flatten(-3, -2) if several else x).squeeze(-1)
+        return values.view(-1, *actions.shape[-3:-1]) if several else values
 
 
 class _StackedMLP(nn.Module):

@@ -96,7 +96,7 @@ class CNN(nn.Module):
     ) -> None:
         super().__init__()
         *frames, first, second, third = (1,) * (3 - len(shape)) + tuple(shape)
-        self.channels_last = third < first
+        self.channels_last = _has_channels_last(shape)
         height, width = (first, second) if self.channels_last else (second, third)
         self.channels = math.prod(frames) * (third if self.channels_last else first)
         layers: list[nn.Module] = []
@@ -194,6 +194,25 @@ def make_encoder(
         else:
             leaves[path] = FlatEncoder(spec.dim)
     return leaves[""] if "" in leaves else NestEncoder(leaves)
+
+
+def image_axes(
+    spec: ArraySpec, convolutions: Sequence[Sequence[int]] = NATURE
+) -> tuple[int, int] | None:
+    """Returns the axes of height and width, counted from the end; None if a part is no image.
+
+    Args:
+        spec: spec of the part, without axes of a batch.
+        convolutions: those of the `CNN` of each image.
+    """
+    if spec.num is not None or not _is_image(spec, convolutions):
+        return None
+    return (-3, -2) if _has_channels_last(spec.dim) else (-2, -1)
+
+
+def _has_channels_last(shape: Sequence[int]) -> bool:
+    first, _, third = ((1,) * (3 - len(shape)) + tuple(shape))[-3:]
+    return third < first
 
 
 def _is_image(spec: ArraySpec, convolutions: Sequence[Sequence[int]]) -> bool:

@@ -352,6 +352,8 @@ def test_what_other_learners_report_is_in_the_glossary(name: str) -> None:
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("dqn", {"distribution": {"kind": "categorical"}}),
     ("dqn", {"cql_alpha": 1.0}),
+    ("sac", {"cql_alpha": 1.0}),
+    ("td3", {"bc_weight": 2.5}),
     ("dqn", {"normalize_rewards": True}),
     ("ppo", {"learner": {"model": {"normalize_values": True}}}),
     ("impala", {"learner": {"model": {"normalize_values": True}}}),
@@ -366,8 +368,10 @@ def test_what_options_add_is_in_the_glossary() -> None:
         reported = []
         for changed in ({}, options):
             algorithm = find_algorithm(name)
-            learner = algorithm.learner(**algorithm_configs(algorithm, DISCRETE, **changed))
-            batch = make_batch(DISCRETE) if name != "dqn" else make_transitions()
+            spec = ACTION if name in ("sac", "td3") else DISCRETE
+            learner = algorithm.learner(**algorithm_configs(algorithm, spec, **changed))
+            rows = describe_algorithms()[name].learns_from == "rows"
+            batch = make_transitions() if rows else make_batch(DISCRETE)
             if name == "dqn":
                 batch["actions"] = torch.zeros(len(batch.rewards), dtype=torch.int64)
             reported.append({("learner", f"learn/{key}") for key in learner.learn(batch)})

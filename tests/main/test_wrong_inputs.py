@@ -462,7 +462,7 @@ RESOLVED = (
         "an algorithm for other actions",
         ("train", "--on", "serial", "--algorithm", "dqn", "--env", "gym:Pendulum-v1"),
         "DQN needs discrete actions",
-        "ddpg, impala, ppo, sac or td3",
+        "ppo, sac or td3",
     ),
     setting("no rows", "learner_config.replay.batch_size=0", "batch_size is 0", "1 or more"),
     setting(

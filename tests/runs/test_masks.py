@@ -42,7 +42,7 @@ PRIORITIES: dict[str, Any] = {
 }
 QUICK = ("dqn", "ppo")
 # Algorithms of add-ons.
-ADD_ONS = {"a3c": "gradients", "r2d2": "r2d2"}
+ADD_ONS = {"a3c": "gradients", "bc": "offline", "r2d2": "r2d2"}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "dqn": ("dqn", ROWS),
     "dqn cut, not double": ("dqn", {**ROWS, **CUT, "learner_config__algo__double": False}),
@@ -64,6 +64,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "impala memory, several": ("impala", {**LSTM, **SEVERAL}),
     "a3c": ("a3c", {}),
     "a3c at the learner": ("a3c", AT_LEARNER),
+    "bc several": ("bc", {**ROWS, **SEVERAL, **CUT}),
 }
 
 

@@ -46,7 +46,7 @@ def refuse_unrepeatable(config: Config) -> None:
     """Refuses experiments whose updates go by more than a journal has.
 
     Args:
-        config: config of the policy.
+        config: config of the run, or of its policy.
 
     Raises:
         ConfigError: says by what.
@@ -58,8 +58,7 @@ def refuse_unrepeatable(config: Config) -> None:
         (replay.hindsight.proportion > 0, "goals of hindsight are drawn anew"),
         (bool(replay.demos.path), "demonstrations are a second table"),
         (config.session_config.learner.num > 1, "several learners make each update"),
-        # They are taken out of the config of one policy.
-        ("policies" not in config, "several policies learn in turns"),
+        (len(config.get("policies") or {}) > 1, "several policies learn in turns"),
     ):
         if wrong:
             raise ConfigError(

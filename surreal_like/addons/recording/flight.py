@@ -30,6 +30,7 @@ from session.wire.schema import (
     Text,
 )
 from surreal_like.addons.recording.about import describe
+from surreal_like.addons.recording.check import refuse_unrepeatable
 from surreal_like.addons.recording.journal import Journal
 from surreal_like.addons.recording.segments import Kind
 from surreal_like.data.batch import Batch, Columns, Sampled
@@ -224,6 +225,7 @@ def make_flight(context: Context, learner: Learner) -> Flight | None:
     session: Any = context.config.session_config
     if session.flight.keep == "none" or context.folder is None:
         return None
+    refuse_unrepeatable(context.config)
     return Flight(
         context,
         learner,

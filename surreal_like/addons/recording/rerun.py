@@ -193,7 +193,7 @@ class Repeater:
         run.find_modules(config.session_config.import_path)
         self._run, self._policy = run, choose_policy(config, policy, run)
         self._config = config
-        refuse_unrepeatable(policy_config(config, self._policy))
+        refuse_unrepeatable(config)
         place = folder_of(run.recording, self._policy)
         self._journal = Shard(place)
         if not self._journal.segments:

@@ -99,6 +99,9 @@ HEADS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "sac grid": ("sac", "box_grid", ()),
     "td3": ("td3", "box_grid", ()),
     "ddpg": ("ddpg", "box", (NORMAL,)),
+    "bc several choices": ("bc", "multi_discrete", ()),
+    "bc gaussian": ("bc", "box_grid", (NORMAL,)),
+    "iql": ("iql", "box", (NORMAL,)),
 }
 # Without those of add-ons that are not here.
 HEADS = {name: each for name, each in HEADS.items() if each[0] in list_algorithms()}

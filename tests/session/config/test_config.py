@@ -336,6 +336,7 @@ def test_fingerprint_covers_what_is_learned_and_nothing_else() -> None:
         "env_config.action_spec={}",
         "env_config.obs_keys=[]",
         "learner_config.model.frozen=[]",
+        "learner_config.algo.bc_weight=0.0",
     ):
         assert apply_overrides(Config(experiment), [same]).fingerprint() == fingerprint
     for other in (
@@ -346,3 +347,16 @@ def test_fingerprint_covers_what_is_learned_and_nothing_else() -> None:
         "learner_config.model.frozen=[torso]",
     ):
         assert apply_overrides(Config(experiment), [other]).fingerprint() != fingerprint
+
+
+def test_a_key_that_one_algorithm_had_before_is_a_later_one_of_another() -> None:
+    """DQN has had cql_alpha for long; SAC got it together with cql_actions."""
+    alpha, actions = "learner_config.algo.cql_alpha", "learner_config.algo.cql_actions=10"
+    before = Config(EXPERIMENT).fingerprint()
+
+    def changed(*overrides: str) -> bool:
+        return apply_overrides(Config(EXPERIMENT), overrides).fingerprint() != before
+
+    assert not changed(f"{alpha}=0.0", actions)
+    assert changed(f"{alpha}=0.0")
+    assert changed(f"{alpha}=1.0", actions)

@@ -82,6 +82,51 @@ def test_the_policy_climbs_the_first_critic() -> None:
     assert losses[-1] < losses[0] - 1e-3
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_policy_loss_with_recorded_actions_is_the_formula(which: int) -> None:
+    learner, batch = make_learner(which, bc_weight=2.5), make_transitions()
+    with torch.no_grad():
+        actions = learner.policy(batch.obs)
+        q = learner.critics(batch.obs, actions)[0].tolist()
+    scale = 2.5 / (sum(map(abs, q)) / SIZE)
+    loss = distance = 0.0
+    for row, taken in enumerate(batch.actions.tolist()):
+        unit = taken[0] / 2.0, (taken[1] - 2.0) / 2.0
+        square = sum((x - y) ** 2 for x, y in zip(actions[row].tolist(), unit, strict=True)) / 2
+        loss += batch.weights[row].item() * (square - scale * q[row]) / SIZE
+        distance += square / SIZE
+    found = learner.policy_loss(batch)
+    assert float(found.metrics["policy_loss"]) == pytest.approx(loss, rel=1e-4)
+    assert float(found.metrics["bc_loss"]) == pytest.approx(distance, rel=1e-4)
+
+
+def test_a_policy_of_recorded_actions_comes_near_them() -> None:
+    """Without values of any size only the distance counts."""
+    learner = make_learner(1, bc_weight=1e-6, policy_delay=1, learning_rate=1e-2)
+    batch = make_transitions()
+    for _ in range(300):
+        learner.learn(batch)
+    with torch.no_grad():
+        found = learner.scale.to_env(learner.policy(batch.obs))
+    assert (found - batch.actions).abs().max() < 0.4
+    assert (make_learner(1).scale.to_env(torch.zeros(SIZE, 2)) - batch.actions).abs().max() > 1.0
+
+
+def test_the_scale_of_values_has_no_gradient() -> None:
+    learner, batch = make_learner(1, bc_weight=2.5), make_transitions()
+    parameters = list(learner.policy.parameters())
+    found = learner.policy_loss(batch).total
+    assert isinstance(found, dict)
+    given = torch.autograd.grad(found["policy"], parameters)
+    actions = learner.policy(batch.obs)
+    q = learner.critics(batch.obs, actions)[0]
+    scale = 2.5 / q.abs().mean().item()
+    squares = (actions - learner.scale.to_unit(batch.actions)).square().mean(1)
+    wanted = torch.autograd.grad(((squares - scale * q) * batch.weights).mean(), parameters)
+    for one, other in zip(given, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_a_late_policy_waits_its_turn_and_the_slow_networks_with_it() -> None:
     learner = make_learner(1, policy_delay=3)
     changed = []

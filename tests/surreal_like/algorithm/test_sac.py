@@ -11,6 +11,7 @@ import torch
 
 from surreal_like.agent.agent import Progress
 from surreal_like.algorithm.sac import SAC, SACAgent, SACLearner
+from surreal_like.data.batch import Batch
 from surreal_like.network.flat import manifest_of, named_tensors
 from tests.surreal_like.algorithm import test_ddpg
 from tests.surreal_like.algorithm.transitions import SIZE, check_moved, make_transitions, options
@@ -76,6 +77,93 @@ def test_the_policy_loss_is_the_formula(lower: int) -> None:
         for row in range(SIZE)
     )
     assert float(learner.policy_loss(batch).metrics["policy_loss"]) == pytest.approx(expected)
+
+
+@torch.no_grad()
+def slow_gap(learner: SACLearner, batch: Batch, row: int, critic: int, drawn: Any) -> float:
+    """The loss of CQL(H) of one row and one critic, action by action."""
+
+    def value(action: torch.Tensor) -> float:
+        found: float = learner.critics(batch.obs[row : row + 1], action[None])[critic, 0].item()
+        return found
+
+    uniform, here, there = drawn
+    # The density of the square from -1 to 1 is a quarter.
+    total = sum(math.exp(value(action[row])) / 0.25 for action in uniform)
+    for actions, log_prob in (here, there):
+        for action, density in zip(actions[:, row], log_prob[:, row].tolist(), strict=True):
+            total += math.exp(value(action) - density)
+    taken = (batch.actions[row] - torch.tensor([0.0, 2.0])) / 2.0
+    return math.log(total) - value(taken)
+
+
+def test_the_conservative_loss_is_the_formula() -> None:
+    learner, plain = make_learner(cql_alpha=0.5, cql_actions=3), make_learner()
+    batch = make_transitions()
+    before = float(plain.critic_loss(make_transitions()).metrics["loss"])
+    twin = learner.generator.clone_state()
+    with torch.no_grad():
+        learner.policy(batch.obs_next).draw(twin)  # the target's
+        drawn: list[Any] = [torch.empty(3, SIZE, 2).uniform_(-1.0, 1.0, generator=twin)]
+        for obs in (batch.obs, batch.obs_next):
+            # Three times the same observations, one after the other.
+            actions, log_prob = learner.policy(obs.repeat(3, 1)).draw(twin)
+            drawn.append((actions.view(3, SIZE, 2), log_prob.view(3, SIZE)))
+    gaps = [
+        [slow_gap(learner, batch, row, critic, drawn) for row in range(SIZE)] for critic in (0, 1)
+    ]
+    weights = batch.weights.tolist()
+    penalty = sum(w * g for each in gaps for w, g in zip(weights, each, strict=True)) / SIZE
+    found = learner.critic_loss(batch)
+    assert float(found.metrics["loss"]) == pytest.approx(before + 0.5 * penalty, rel=1e-4)
+    mean = sum(map(sum, gaps)) / (2 * SIZE)
+    assert float(found.metrics["conservative_loss"]) == pytest.approx(mean, rel=1e-4)
+    total: Any = found.total
+    assert total["critic"].item() == pytest.approx(before + 0.5 * penalty, rel=1e-4)
+    learner.policy.zero_grad(set_to_none=True)
+    total["critic"].backward()
+    assert all(each.grad is None for each in learner.policy.parameters())
+
+
+def test_values_of_actions_outside_the_data_fall() -> None:
+    gaps = []
+    for alpha in (0.0, 5.0):
+        learner = make_learner(cql_alpha=alpha, critic_learning_rate=1e-2)
+        for _ in range(150):
+            learner.learn(make_transitions())
+        gaps.append(float(learner.value_gaps(make_transitions()).detach().mean()))
+    assert gaps[1] < gaps[0] - 0.5
+
+
+def test_without_the_conservative_loss_nothing_else_is_drawn() -> None:
+    states = []
+    for algo in ({}, {"cql_alpha": 0.0, "cql_actions": 7}):
+        learner = make_learner(**algo)
+        learner.learn(make_transitions())
+        states.append((learner.generator.get_state().tolist(), learner.critics.hash()))
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("torso", ["", "tests.surreal_like.algorithm.test_sac:Squares"])
+def test_critics_value_several_actions_as_they_do_each(torso: str) -> None:
+    """With encoders of their own, too."""
+    learner = SACLearner(**options(SAC, learner={"model": {"torso": torso, "hidden_sizes": [8]}}))
+    obs, actions = torch.randn(SIZE, 4), torch.rand(3, SIZE, 2)
+    found = learner.critics(obs, actions)
+    assert found.shape == (2, 3, SIZE)
+    for number, each in enumerate(actions):
+        torch.testing.assert_close(found[:, number], learner.critics(obs, each))
+
+
+class Squares(torch.nn.Module):
+    def __init__(self, obs_spec: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 5)
+        self.out_features = 5
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layer(obs.square())
+        return found
 
 
 def test_the_policy_is_paid_for_entropy_and_climbs_the_lower_critic() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from surreal_like.loss.policy import (
     adapted_kl_coefficient,
+    advantage_weights,
     clipped_surrogate_loss,
     deterministic_policy_loss,
     kl_estimate,
@@ -21,6 +22,7 @@ from surreal_like.loss.policy import (
     soft_value,
     surrogate_loss,
     temperature_loss,
+    value_scale,
 )
 
 NUMBERS = st.floats(-5, 5, width=32)
@@ -171,3 +173,18 @@ def test_what_must_not_be_negative(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         call(number)
+
+
+def test_the_scale_of_values_is_the_golden_one() -> None:
+    q = torch.tensor([4.0, -2.0, 6.0], requires_grad=True)
+    scale = value_scale(q, 2.5)
+    assert scale.item() == pytest.approx(0.625)
+    assert not scale.requires_grad
+    assert math.isfinite(value_scale(torch.zeros(3), 2.5).item())
+
+
+def test_the_weights_of_advantages_are_the_golden_ones() -> None:
+    advantage = torch.tensor([0.5, -1.0, 2.0, 1e6], requires_grad=True)
+    weights = advantage_weights(advantage, 3.0)
+    assert weights.tolist() == pytest.approx([4.481689, 0.049787, 100.0, 100.0], rel=1e-5)
+    assert not weights.requires_grad

@@ -14,6 +14,7 @@ from surreal_like.loss.value import (
     expectile_loss,
     greedy_value,
     huber_loss,
+    sampled_conservative_loss,
     squared_loss,
     taken_value,
     td_error,
@@ -137,3 +138,12 @@ def test_the_expectile_loss_is_the_golden_one() -> None:
     assert losses.tolist() == pytest.approx([2.8, 1.2, 0.175], rel=1e-5)
     with pytest.raises(ValueError, match="tau is 1"):
         expectile_loss(torch.zeros(1), 1.0)
+
+
+def test_the_conservative_loss_of_samples_counts_each_by_the_inverse_of_its_density() -> None:
+    values, densities, taken = [1.0, 2.0, 0.0], [0.5, 0.25, 2.0], 1.5
+    expected = math.log(sum(math.exp(q) / p for q, p in zip(values, densities, strict=True)))
+    q_sampled = torch.tensor([values, [5.0] * 3])
+    log_density = torch.tensor([densities, [1.0] * 3]).log()
+    losses = sampled_conservative_loss(q_sampled, log_density, torch.tensor([taken, 5.0]))
+    assert losses.tolist() == pytest.approx([expected - taken, math.log(3)], rel=1e-5)

@@ -1,0 +1,1 @@
+"""Learning from recorded rows: behaviour cloning, and implicit Q-learning."""
