@@ -10,6 +10,10 @@ from surreal_like.addons.analysis.evaluate import evaluate as evaluate
 from surreal_like.addons.analysis.evaluate import evaluate_policy as evaluate_policy
 from surreal_like.addons.analysis.play import play as play
 from surreal_like.addons.analysis.plot import plot as plot
+from surreal_like.addons.recording.episodes import Episode as Episode
+from surreal_like.addons.recording.reader import Recording as Recording
+from surreal_like.addons.recording.reader import load_recording as load_recording
+from surreal_like.addons.recording.writer import RecordingWriter as RecordingWriter
 from surreal_like.addons.scripts.algorithms import A3C as A3C
 from surreal_like.addons.scripts.algorithms import BC as BC
 from surreal_like.addons.scripts.algorithms import DDPG as DDPG

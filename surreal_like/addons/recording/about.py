@@ -40,7 +40,7 @@ def describe(config: Config, policy: str) -> Message:
     """
     env = config.env_config
     return about(
-        str(config.run.id),
+        str((config.get("run") or {}).get("id", "")),
         algorithm=str(config.algorithm),
         environment=str(env.env_name),
         policy=policy,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from session.checkpoint import read_state, save_one
-from session.errors import CheckpointError
+from session.errors import CheckpointError, DecodeError
 from session.nest import Array
 from session.process.context import Context
 from session.wire import Message
@@ -22,7 +22,8 @@ from session.wire.schema import (
     LARGE_HEADER_BYTES,
     ArrayOf,
     Count,
-    Incarnation,
+    Counts,
+    ListOf,
     Nullable,
     Number,
     Row,
@@ -33,26 +34,27 @@ from surreal_like.addons.recording.about import describe
 from surreal_like.addons.recording.check import refuse_unrepeatable
 from surreal_like.addons.recording.journal import Journal
 from surreal_like.addons.recording.segments import Kind
-from surreal_like.data.batch import Batch, Columns, Sampled
+from surreal_like.data.batch import Batch, Columns
 from surreal_like.data.policy_names import PolicyId
-from surreal_like.learner.device_prefetch import transfer_columns
 from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import Content, write_content
 from surreal_like.policies.config import policy_config
+from surreal_like.replay.storage import SENDER
 
+# Batches in one record: each record takes time of the learner.
+_TOGETHER = 16
 START = Schema({"content": Text(200), "threads": Count(1), "torch": Text(200), "cpu": Text(200)})
-BATCH = Schema(
+BATCHES = Schema(
     {
-        "env_steps": Count(),
-        "shard": Count(),
-        "incarnation": Incarnation(),
-        "place": Row(Count(), Count()),
-        "returns": Nullable(Row(Number(0.0), Number(), Number(0.0))),
-        "checksum": Count(),
+        **dict.fromkeys(
+            ("iterations", "env_steps", "shards", "incarnations", "rows", "cuts", "checksums"),
+            Counts(_TOGETHER),
+        ),
+        "returns": ListOf(Nullable(Row(Number(0.0), Number(), Number(0.0))), _TOGETHER),
     },
     {
-        "indices": ArrayOf("int64", shape=(None,)),
-        "weights": ArrayOf("float32", shape=(None,), optional=True),
+        "indices": ArrayOf("int64", shape=(None, None)),
+        "weights": ArrayOf("float32", shape=(None, None), optional=True),
     },
     header_bytes=LARGE_HEADER_BYTES,
 )
@@ -66,6 +68,33 @@ _GIGA = 1e9
 def folder_of(recording: Path, policy: str) -> Path:
     """Returns the folder of a learner's journal, below that of the recording."""
     return recording / f"learner{PolicyId(policy).add('-{}')}"
+
+
+class Taken(NamedTuple):
+    """A batch that a learner has taken.
+
+    Args:
+        iterations: updates before it.
+        env_steps: environment steps by which schedules go.
+        shards: number of the shard that drew it.
+        incarnations: incarnation of that.
+        rows, cuts: number of the next row there, and of roll-backs before it, at the draw.
+        checksums: see :func:`checksum_of`.
+        returns: moments of returns, where rewards are normalized.
+        indices: numbers of the first rows, ``[B]``.
+        weights: weights of the samples, ``[B]``.
+    """
+
+    iterations: int
+    env_steps: int
+    shards: int
+    incarnations: int
+    rows: int
+    cuts: int
+    checksums: int
+    returns: Sequence[float] | None
+    indices: Array
+    weights: Array
 
 
 class Flight:
@@ -93,24 +122,51 @@ class Flight:
         )
         self._begun = False
         self._hashed = -1
+        # Those that are not in the journal yet.
+        self._taken: list[Taken] = []
 
     def on_batch(self, batch: Batch) -> None:
         """Writes down a batch that will be learned from."""
-        sampled, learner = batch.origin, self._learner
-        journal, iteration = self._journal, self._learner.iteration
-        if journal.stopped or sampled.place is None:
+        sampled, learner, taken = batch.origin, self._learner, self._taken
+        if self._journal.stopped or sampled.place is None:
             return
-        journal.number = iteration
+        iteration = learner.iteration
         if not self._begun:
             self._begin()
         if iteration % self._hash_every == 0 and iteration != self._hashed:
             self._put_hash()
-        journal.put(Kind.BATCH, encode(_message(sampled, learner.env_steps)))
-        journal.report()
+        columns = sampled.columns
+        indices = columns["indices"]
+        if len(taken) == _TOGETHER or (taken and len(taken[0].indices) != len(indices)):
+            self._put_batches()
+        rows, cuts = sampled.place
+        taken.append(
+            Taken(
+                iteration,
+                learner.env_steps,
+                sampled.shard,
+                sampled.incarnation,
+                rows,
+                cuts,
+                checksum_of(columns),
+                sampled.returns,
+                indices.copy(),
+                columns["weights"].copy(),
+            )
+        )
+
+    def _put_batches(self) -> None:
+        if not self._taken:
+            return
+        self._journal.number = self._taken[0].iterations
+        self._journal.put(Kind.BATCHES, encode(_message(self._taken)))
+        self._journal.report()
+        self._taken.clear()
 
     def _begin(self) -> None:
         """Writes the state from which the updates begin."""
         self._begun = True
+        self._journal.number = self._learner.iteration
         content = f"{self._context.incarnation}"
         try:
             write_start(self._learner, self._folder / content)
@@ -120,14 +176,14 @@ class Flight:
         self._journal.put(Kind.START, encode(Message("start", fields)))
 
     def _put_hash(self) -> None:
-        self._hashed = self._learner.iteration
+        self._put_batches()
+        self._hashed = self._journal.number = self._learner.iteration
         fields = {"hash": hash_of(self._learner)}
         self._journal.put(Kind.HASH, encode(Message("hash", fields)))
 
     def close(self) -> None:
         """Writes the hash of the end, and what waits."""
         if self._begun and self._learner.iteration != self._hashed:
-            self._journal.number = self._learner.iteration
             self._put_hash()
         self._journal.close()
 
@@ -141,32 +197,41 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _message(sampled: Sampled, env_steps: int) -> Message:
-    columns = sampled.columns
-    weights = columns["weights"]
-    arrays = {"indices": columns["indices"]}
-    if (weights != 1.0).any():
-        arrays["weights"] = weights
-    fields = {
-        "env_steps": env_steps,
-        "shard": sampled.shard,
-        "incarnation": sampled.incarnation,
-        "place": list(sampled.place or ()),
-        "returns": None if sampled.returns is None else list(sampled.returns),
-        "checksum": checksum_of(transfer_columns(columns)),
-    }
-    return Message("batch", fields, {name: np.array(each) for name, each in arrays.items()})
+def _message(taken: Sequence[Taken]) -> Message:
+    columns = list(zip(*taken, strict=True))
+    fields = dict(zip(Taken._fields, map(list, columns), strict=True))
+    arrays = {name: np.stack(fields.pop(name)) for name in ("indices", "weights")}
+    if (arrays["weights"] == 1.0).all():
+        del arrays["weights"]
+    fields["returns"] = [each if each is None else list(each) for each in fields["returns"]]
+    return Message("batches", fields, arrays)
+
+
+def batches_of(message: Message) -> Iterator[Taken]:
+    """Yields the batches of a record that fits :data:`BATCHES`.
+
+    Raises:
+        DecodeError: its parts are of different lengths.
+    """
+    fields, indices = message.fields, message.arrays["indices"]
+    weights = message.arrays.get("weights", np.ones(indices.shape, np.float32))
+    columns = [fields[name] for name in Taken._fields[:-2]]
+    if len({len(each) for each in (*columns, indices, weights)}) > 1:
+        raise DecodeError("its parts are of different lengths")
+    yield from map(Taken._make, zip(*columns, indices, weights, strict=True))
 
 
 def checksum_of(columns: Columns) -> int:
-    """Returns the CRC-32 of a batch; of large observations only some rows are in it."""
-    checksum = 0
-    for name in sorted(columns):
-        column = columns[name]
-        if column.nbytes > _WHOLE_BYTES:
-            column = column[::_FRAMES]
-        checksum = zlib.crc32(np.ascontiguousarray(column).data, checksum)
-    return checksum
+    """Returns the CRC-32 of a batch; of large columns only some rows are in it."""
+    parts = [
+        column if column.nbytes <= _WHOLE_BYTES else np.ascontiguousarray(column[::_FRAMES])
+        for name, column in sorted(columns.items())
+        if name != SENDER
+    ]
+    try:
+        return zlib.crc32(b"".join([part.data for part in parts]))
+    except BufferError:
+        return zlib.crc32(b"".join([part.tobytes() for part in parts]))
 
 
 def hash_of(learner: Learner) -> str:

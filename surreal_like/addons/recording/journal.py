@@ -14,6 +14,7 @@ from session.wire import Message
 from session.wire.codec import encode, size_bytes
 from surreal_like.addons.recording.segments import (
     Kind,
+    Record,
     SegmentWriter,
     list_segments,
     name_segment,
@@ -24,6 +25,8 @@ AHEAD_BYTES = 64 << 20
 SEGMENT_BYTES = 64 << 20
 # A journal has at least so many segments before the oldest goes.
 _LEAST_SEGMENTS = 4
+# Records are written together: each time that the thread runs takes time of its process.
+_TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 18, 0.2
 # Longest time for which a process waits for the disk.
 _FLUSH_SECONDS = 1.0
 _CLOSE_SECONDS = 10.0
@@ -32,10 +35,7 @@ _CLOSE_SECONDS = 10.0
 class _Waiting(NamedTuple):
     """A record that waits for the disk."""
 
-    kind: Kind
-    number: int
-    time: float
-    frames: Sequence[Any]
+    record: Record
     size_bytes: int
 
 
@@ -69,15 +69,17 @@ class Journal:
         # Of records that hold nothing but a number.
         self._own = encode(Message("own", sender=context.wire.identity))
         self._waiting: deque[_Waiting] = deque()
-        self._waiting_bytes = 0
-        self._changed = threading.Condition()
-        self._writing = self._closing = self._late = False
+        # Each is written by one thread only: no lock is needed to read them.
+        self._put_bytes = self._written_bytes = self._told_bytes = 0
+        self._wake = threading.Event()
+        self._written = threading.Condition()
+        self._closing = self._late = False
         # What stopped it, and the number of the first record that is not in it.
-        self._error, self._missing = "", 0
+        self._failure: tuple[str, int] | None = None
         self._full = False
         self._writer: SegmentWriter | None = None
         self._sealed: list[tuple[Path, int]] = []
-        self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
     def put(self, kind: Kind, frames: Sequence[Any] = ()) -> None:
@@ -87,39 +89,45 @@ class Journal:
             kind: what it is.
             frames: frames of an encoded message, which must not change; empty: only the number.
         """
+        if self._failure is not None:
+            return
         frames = frames or self._own
         size = size_bytes(frames)
-        with self._changed:
-            if self._error or self.stopped:
-                return
-            if self._waiting and self._waiting_bytes + size > AHEAD_BYTES:
-                reason = f"the disk is too slow: {AHEAD_BYTES >> 20} MiB wait for it"
-                self._fail(reason, self.number)
-                return
-            now = self._context.clock.time()
-            self._waiting.append(_Waiting(kind, self.number, now, frames, size))
-            self._waiting_bytes += size
-            self._changed.notify_all()
+        waiting = self._put_bytes - self._written_bytes
+        if waiting and waiting + size > AHEAD_BYTES:
+            reason = f"the disk is too slow: {AHEAD_BYTES >> 20} MiB wait for it"
+            self._failure = reason, self.number
+            return
+        record = Record(kind, self.number, self._context.clock.time(), frames)
+        self._waiting.append(_Waiting(record, size))
+        self._put_bytes += size
+        if self._put_bytes - self._told_bytes >= _TOGETHER_BYTES:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told_bytes = self._put_bytes
+        self._wake.set()
 
     def flush(self) -> None:
         """Waits until all is in the file, unless the disk is too slow; reports what went wrong."""
-        with self._changed:
-            if not self._late:
-                self._late = not self._changed.wait_for(self._is_idle, _FLUSH_SECONDS)
-            elif self._is_idle():
-                self._late = False
+        if not self._is_idle():
+            self._tell()
+            with self._written:
+                if not self._late:
+                    self._late = not self._written.wait_for(self._is_idle, _FLUSH_SECONDS)
+        else:
+            self._late = False
         self.report()
 
     def close(self) -> None:
         """Writes the rest, with a deadline."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self._closing = True
+        self._tell()
         self._thread.join(_CLOSE_SECONDS)
         self.report()
 
     def _is_idle(self) -> bool:
-        return self.stopped or bool(self._error) or not (self._waiting or self._writing)
+        return self._failure is not None or self._put_bytes == self._written_bytes
 
     def report(self) -> None:
         """Reports what the thread has met."""
@@ -129,60 +137,55 @@ class Journal:
             self._context.event(
                 "recording_full", f"{place}: its oldest part makes room for new rows"
             )
-        if self._error and not self.stopped:
+        if self._failure is not None and not self.stopped:
             self.stopped = True
-            last = f"{self._missing:,} and later ones are not in it"
-            self._context.event("recording_stopped", f"{place}: {self._error}; {last}")
-
-    def _fail(self, error: str, missing: int) -> None:
-        """Ends the journal; called with the lock."""
-        if not self._error:
-            self._error, self._missing = error, missing
+            error, missing = self._failure
+            last = f"{missing:,} and later ones are not in it"
+            self._context.event("recording_stopped", f"{place}: {error}; {last}")
 
     # -- the thread -------------------------------------------------------------------------------
 
-    def _write_all(self) -> None:
+    def _run(self) -> None:
         number = self.number
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._sealed = [(path, path.stat().st_size) for path in list_segments(self._folder)]
-            while (record := self._take()) is not None:
-                number = record.number
-                self._write(record)
+            while self._waiting or not self._closing:
+                self._wake.wait(_TOGETHER_SECONDS)
+                self._wake.clear()
+                while self._waiting:
+                    number = self._waiting[0].record.number
+                    self._write_some()
+                with self._written:
+                    self._written.notify_all()
         except OSError as error:
-            with self._changed:
-                self._fail(describe(error), number)
-                self._waiting.clear()
-                self._writing = False
-                self._changed.notify_all()
+            self._failure = self._failure or (describe(error), number)
+            self._waiting.clear()
+            with self._written:
+                self._written.notify_all()
         finally:
             if self._writer is not None:
                 self._writer.close()
 
-    def _take(self) -> _Waiting | None:
-        """Returns the next record; None once all are written and no other comes."""
-        with self._changed:
-            self._writing = False
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            if not self._waiting:
-                return None
-            record = self._waiting.popleft()
-            self._waiting_bytes -= record.size_bytes
-            self._writing = True
-            return record
-
-    def _write(self, record: _Waiting) -> None:
+    def _write_some(self) -> None:
+        """Writes what waits, as far as it goes into one segment, and not more than at once."""
         if self._writer is not None and self._writer.size_bytes >= self._segment_bytes:
             self._writer.close()
             self._sealed.append((self._writer.path, self._writer.size_bytes))
             self._writer = None
             self._make_room()
+        records, size = [], 0
+        while self._waiting and size < _TOGETHER_BYTES:
+            waiting = self._waiting.popleft()
+            records.append(waiting.record)
+            size += waiting.size_bytes
         if self._writer is None:
             number = int(self._sealed[-1][0].stem) + 1 if self._sealed else 0
             self._writer = SegmentWriter(name_segment(self._folder, number))
-            self._writer.append(Kind.ABOUT, record.number, record.time, self._about)
-        self._writer.append(*record[:4])
+            first = records[0]
+            records.insert(0, Record(Kind.ABOUT, first.number, first.time, self._about))
+        self._writer.append(records)
+        self._written_bytes += size
 
     def _make_room(self) -> None:
         size = sum(size for _, size in self._sealed) + self._segment_bytes

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from session.checkpoint import read_state
@@ -20,9 +19,11 @@ from session.folder import RunFolder
 from session.wire import Message
 from surreal_like.addons.recording.check import refuse_unrepeatable
 from surreal_like.addons.recording.flight import (
-    BATCH,
+    BATCHES,
     HASH,
     START,
+    Taken,
+    batches_of,
     checksum_of,
     folder_of,
     hash_of,
@@ -30,7 +31,7 @@ from surreal_like.addons.recording.flight import (
     read_start,
 )
 from surreal_like.addons.recording.reader import Shard
-from surreal_like.addons.recording.segments import Damage, Head, Kind
+from surreal_like.addons.recording.segments import Damage, Kind
 from surreal_like.data.batch import Batch, Columns, Sampled, make_batch
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
@@ -76,26 +77,21 @@ class ShardRows:
             state["storage"] |= {"oldest": self._number, "next_number": self._number}
             table.restore(state)
 
-    def draw(self, incarnation: int, place: tuple[int, int], message: Message) -> Columns:
+    def draw(self, taken: Taken) -> Columns:
         """Returns the columns of a batch.
-
-        Args:
-            incarnation: of the shard that drew it.
-            place: number of the next row, and of cuts before it, at the draw.
-            message: message of the batch.
 
         Raises:
             Gone: its rows are not in the recording.
         """
-        while (self._incarnation, self._cuts, self._number) != (incarnation, place[1], place[0]):
+        place = taken.incarnations, taken.cuts, taken.rows
+        while (self._incarnation, self._cuts, self._number) != place:
             self._step()
-        numbers, table = message.arrays["indices"], self._table
+        numbers, table = taken.indices, self._table
         oldest = int(numbers.min(initial=table.storage.next_number))
         if oldest < table.storage.oldest:
             raise Gone(f"row {oldest:,} of {self._shard.name} has made room for newer ones")
         columns = to_columns(dict(table.view.gather(table.storage, numbers)))
-        weights = message.arrays.get("weights", np.ones(len(numbers), np.float32))
-        return {**columns, "weights": weights, "indices": numbers}
+        return {**columns, "weights": taken.weights, "indices": numbers}
 
     def _step(self) -> None:
         """Takes the next record."""
@@ -243,33 +239,35 @@ class Repeater:
         checkpoints = self._find_checkpoints()
         first = self._choose_first(begin, checkpoints)
         begun, since = False, 0
-        for head, message in self._records():
-            if until is not None and head.number >= until + (head.kind is not Kind.BATCH):
+        for kind, number, content, at in self._steps():
+            if until is not None and number >= until + (kind is not Kind.BATCHES):
                 break
-            state = self._state_at(head, message, checkpoints)
-            starts = head.kind is Kind.START and begun
-            if state is not None and (starts or (not begun and head.number >= first)):
-                self._load(state, message, report)
+            state = self._state_at(kind, number, content, at, checkpoints)
+            starts = kind is Kind.START and begun
+            if state is not None and (starts or (not begun and number >= first)):
+                read_start(self.learner, state)
                 found.first = found.first if found.updates else learner.iteration
                 begun, since = True, learner.iteration
-            if not begun or head.kind is Kind.START:
+            if kind is Kind.START:
+                self._compare_machines(content, report)
+            elif not begun:
                 continue
-            if head.kind is Kind.HASH:
-                if hash_of(learner) != message.fields["hash"]:
-                    found.differs = since, head.number
+            elif kind is Kind.HASH:
+                if hash_of(learner) != content["hash"]:
+                    found.differs = since, number
                     break
                 found.compared += 1
-                since = head.number
-                continue
-            try:
-                self._update(message)
-                self.on_update()
-                found.updates += 1
-                found.last = learner.iteration
-            except Gone as error:
-                found.problems.append(f"update {head.number + 1:,} cannot be repeated: {error}")
-                report(found.problems[-1])
-                begun = False
+                since = number
+            else:
+                try:
+                    self._update(content)
+                    self.on_update()
+                    found.updates += 1
+                    found.last = learner.iteration
+                except Gone as error:
+                    found.problems.append(f"update {number + 1:,} cannot be repeated: {error}")
+                    report(found.problems[-1])
+                    begun = False
         if not found.updates and not found.problems:
             raise UsageError("no update could be repeated: no state before it is kept")
         return found
@@ -288,31 +286,35 @@ class Repeater:
         """Returns the iteration of the state at which a rerun begins."""
         if begin is None:
             return 0
-        starts = [head.number for head, _ in self._records() if head.kind is Kind.START]
+        starts = [number for kind, number, _, _ in self._steps() if kind is Kind.START]
         kept = [each for each in (*starts, *checkpoints) if each <= begin]
         return max(kept, default=0)
 
     def _state_at(
-        self, head: Head, message: Message, checkpoints: Mapping[int, tuple[float, Path]]
+        self,
+        kind: Kind,
+        number: int,
+        content: Any,
+        at: float,
+        checkpoints: Mapping[int, tuple[float, Path]],
     ) -> Path | None:
-        """Returns the folder of a kept state in which the learner was before a record."""
-        if head.kind is Kind.START:
-            return self._place / Path(message.fields["content"]).name
-        if head.kind is Kind.BATCH and head.number in checkpoints:
+        """Returns the folder of a kept state in which the learner was before a step, or None."""
+        if kind is Kind.START:
+            return self._place / Path(content["content"]).name
+        if kind is Kind.BATCHES and number in checkpoints:
             # One of this number may have been saved later, after the learner had gone back.
-            time, path = checkpoints[head.number]
-            return path if time <= head.time else None
+            time, path = checkpoints[number]
+            return path if time <= at else None
         return None
 
-    def _load(self, state: Path, message: Message, report: Report) -> None:
-        here = machine()
-        for name, then in message.fields.items():
-            if name in here and here[name] != then:
-                report(f"{name} was {then} in the run, and is {here[name]} here")
-        read_start(self.learner, state)
+    def _compare_machines(self, then: Mapping[str, Any], report: Report) -> None:
+        for name, here in machine().items():
+            if here != then[name]:
+                report(f"{name} was {then[name]} in the run, and is {here} here")
 
-    def _records(self) -> Iterator[tuple[Head, Message]]:
-        schemas = {Kind.START: START, Kind.BATCH: BATCH, Kind.HASH: HASH}
+    def _steps(self) -> Iterator[tuple[Kind, int, Any, float]]:
+        """Yields what the journal holds: kind, iteration, fields or batch, and time."""
+        schemas = {Kind.START: START, Kind.BATCHES: BATCHES, Kind.HASH: HASH}
         for segment in self._journal.segments:
             for head in segment.heads:
                 if head.kind not in schemas:
@@ -320,26 +322,30 @@ class Repeater:
                 message = segment.read(head)
                 if isinstance(message, Damage):
                     raise UsageError(f"{message}: the updates after it cannot be repeated")
+                where = f"{segment.path}: record of update {head.number:,}"
                 if complaint := schemas[head.kind].complaint(message):
-                    raise UsageError(f"{segment.path}: update {head.number:,}: {complaint}")
-                yield head, message
+                    raise UsageError(f"{where}: {complaint}")
+                if head.kind is not Kind.BATCHES:
+                    yield head.kind, head.number, message.fields, head.time
+                    continue
+                try:
+                    for taken in batches_of(message):
+                        yield head.kind, taken.iterations, taken, head.time
+                except DecodeError as error:
+                    raise UsageError(f"{where}: {error}") from None
 
-    def _update(self, message: Message) -> None:
+    def _update(self, taken: Taken) -> None:
         """Learns from a batch as the run did."""
-        learner, fields = self.learner, message.fields
-        rows = self._shards[fields["shard"]]
-        place = fields["place"][0], fields["place"][1]
-        columns = rows.draw(fields["incarnation"], place, message)
-        sampled = Sampled(
-            columns, fields["shard"], fields["incarnation"], {}, None, fields["returns"]
-        )
-        if checksum_of(columns) != fields["checksum"]:
+        learner = self.learner
+        columns = self._shards[taken.shards].draw(taken)
+        sampled = Sampled(columns, taken.shards, taken.incarnations, {}, None, taken.returns)
+        if checksum_of(columns) != taken.checksums:
             raise Gone("its rows are not those that were learned from: a segment was changed")
         batch = make_batch(self._transfer(transfer_columns(columns)))
         batch.origin = sampled
         # A checkpoint has the steps of the run, which may be more.
         learner.env_steps = 0
-        self._link.give(batch, fields["env_steps"])
+        self._link.give(batch, taken.env_steps)
         try:
             learner.flow.pull()
         except Exception:  # noqa: BLE001 - the run has set the batch aside, and gone on

@@ -30,6 +30,8 @@ _HEAD = struct.Struct("<IIQdHH4x")
 _CHECKSUM = struct.Struct("<I")
 _ALIGNMENT_BYTES = 8
 _LENGTH = np.dtype("<u4")
+# Of one call of the system: writev(2).
+_MOST_BUFFERS = 1000
 
 
 class Kind(enum.IntEnum):
@@ -47,8 +49,8 @@ class Kind(enum.IntEnum):
     """An accepted chunk."""
     START = 5
     """A learner begins, with the state in the folder of its number."""
-    BATCH = 6
-    """A batch that a learner has taken; the number is that of its update."""
+    BATCHES = 6
+    """Batches that a learner has taken; the number is that of the updates before the first."""
     HASH = 7
     """Hash of the parameters and optimizers before the update of this number."""
 
@@ -73,6 +75,20 @@ class Head(NamedTuple):
     time: float
     frames: int
     checksum: int
+
+
+class Record(NamedTuple):
+    """A record that is to be written.
+
+    Args:
+        kind, number, time: see :class:`Head`.
+        frames: frames of an encoded message.
+    """
+
+    kind: Kind
+    number: int
+    time: float
+    frames: Sequence[Any]
 
 
 class Damage(NamedTuple):
@@ -110,39 +126,47 @@ class SegmentWriter:
         self.size_bytes = 0
         self._write([_BEGIN.pack(_NAME, FORMAT)])
 
-    def append(self, kind: Kind, number: int, time: float, frames: Sequence[Any]) -> None:
-        """Appends a record.
-
-        Args:
-            kind, number, time: see :class:`Head`.
-            frames: frames of an encoded message.
+    def append(self, records: Sequence[Record]) -> None:
+        """Appends records.
 
         Raises:
-            OSError: it was not written; the file ends with the record before it.
+            OSError: they were not written; the file ends with the record before them.
         """
-        lengths = np.array([len(each) for each in frames], _LENGTH).tobytes()
         buffers: list[Any] = []
-        size = 0
-        for frame in (lengths, *frames):
-            buffers += [frame, bytes(-len(frame) % _ALIGNMENT_BYTES)]
-            size += len(frame) + len(buffers[-1])
-        checked = _HEAD.pack(0, size, number, time, len(frames), kind)[_CHECKSUM.size :]
-        checksum = 0
-        for each in (checked, *buffers):
-            checksum = zlib.crc32(each, checksum)
-        self._write([_CHECKSUM.pack(checksum), checked, *buffers])
+        for kind, number, time, frames in records:
+            begin = len(buffers)
+            buffers.append(np.array([len(each) for each in frames], _LENGTH).tobytes())
+            buffers += frames
+            size = 0
+            for at in range(begin, len(buffers)):
+                length = len(buffers[at])
+                if missing := -length % _ALIGNMENT_BYTES:
+                    buffers[at] = bytes(buffers[at]) + bytes(missing)
+                size += length + missing
+            head = _HEAD.pack(0, size, number, time, len(frames), kind)[_CHECKSUM.size :]
+            checksum = zlib.crc32(head)
+            for each in buffers[begin:]:
+                checksum = zlib.crc32(each, checksum)
+            buffers.insert(begin, _CHECKSUM.pack(checksum) + head)
+        self._write(buffers)
 
     def _write(self, buffers: Sequence[Any]) -> None:
-        size = sum(map(len, buffers))
         try:
-            written = os.writev(self._file, buffers)
-            while written < size:
-                # Rare: a disk that is almost full, or a signal.
-                written += os.write(self._file, b"".join(map(bytes, buffers))[written:])
+            size = 0
+            for begin in range(0, len(buffers), _MOST_BUFFERS):
+                size += self._write_part(buffers[begin : begin + _MOST_BUFFERS])
         except OSError:
             os.ftruncate(self._file, self.size_bytes)
             raise
         self.size_bytes += size
+
+    def _write_part(self, buffers: Sequence[Any]) -> int:
+        size = sum(map(len, buffers))
+        written = os.writev(self._file, buffers)
+        while written < size:
+            # Rare: a disk that is almost full, or a signal.
+            written += os.write(self._file, b"".join(map(bytes, buffers))[written:])
+        return size
 
     def close(self) -> None:
         """Closes the file."""

@@ -21,6 +21,7 @@ from surreal_like.addons.recording.about import about
 from surreal_like.addons.recording.journal import SEGMENT_BYTES
 from surreal_like.addons.recording.segments import (
     Kind,
+    Record,
     SegmentWriter,
     list_segments,
     name_segment,
@@ -219,8 +220,8 @@ class RecordingWriter:
         if self._writer is None:
             self._writer = SegmentWriter(name_segment(self._folder, self._segments))
             self._segments += 1
-            self._writer.append(Kind.ABOUT, self._rows, time.time(), self._about)
-        self._writer.append(kind, self._rows, time.time(), frames)
+            self._writer.append([Record(Kind.ABOUT, self._rows, time.time(), self._about)])
+        self._writer.append([Record(kind, self._rows, time.time(), frames)])
 
     def close(self) -> None:
         """Writes what is left, and closes the files."""

@@ -146,7 +146,7 @@ def test_a_changed_row_is_named(sealed: bool, tmp_path: Path) -> None:
 
 def test_a_damaged_batch_is_named(tmp_path: Path) -> None:
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
-    change(*heads(run, "learner", Kind.BATCH)[100], sealed=False)
+    change(*heads(run, "learner", Kind.BATCHES)[5], sealed=False)
     with pytest.raises(UsageError, match="does not have its checksum"):
         repeat(run)
 
