@@ -53,7 +53,8 @@ BATCHES = Schema(
         "returns": ListOf(Nullable(Row(Number(0.0), Number(), Number(0.0))), _TOGETHER),
     },
     {
-        "indices": ArrayOf("int64", shape=(None, None)),
+        # How far the first rows lie behind the next row.
+        "ages": ArrayOf("uint32", shape=(None, None)),
         "weights": ArrayOf("float32", shape=(None, None), optional=True),
     },
     header_bytes=LARGE_HEADER_BYTES,
@@ -200,9 +201,10 @@ def machine() -> dict[str, Any]:
 def _message(taken: Sequence[Taken]) -> Message:
     columns = list(zip(*taken, strict=True))
     fields = dict(zip(Taken._fields, map(list, columns), strict=True))
-    arrays = {name: np.stack(fields.pop(name)) for name in ("indices", "weights")}
-    if (arrays["weights"] == 1.0).all():
-        del arrays["weights"]
+    indices, weights = (np.stack(fields.pop(name)) for name in ("indices", "weights"))
+    arrays = {"ages": (np.array(fields["rows"])[:, None] - indices).astype(np.uint32)}
+    if (weights != 1.0).any():
+        arrays["weights"] = weights
     fields["returns"] = [each if each is None else list(each) for each in fields["returns"]]
     return Message("batches", fields, arrays)
 
@@ -213,11 +215,12 @@ def batches_of(message: Message) -> Iterator[Taken]:
     Raises:
         DecodeError: its parts are of different lengths.
     """
-    fields, indices = message.fields, message.arrays["indices"]
-    weights = message.arrays.get("weights", np.ones(indices.shape, np.float32))
+    fields, ages = message.fields, message.arrays["ages"]
+    weights = message.arrays.get("weights", np.ones(ages.shape, np.float32))
     columns = [fields[name] for name in Taken._fields[:-2]]
-    if len({len(each) for each in (*columns, indices, weights)}) > 1:
+    if len({len(each) for each in (*columns, ages, weights)}) > 1:
         raise DecodeError("its parts are of different lengths")
+    indices = np.array(fields["rows"], np.int64)[:, None] - ages
     yield from map(Taken._make, zip(*columns, indices, weights, strict=True))
 
 
