@@ -27,12 +27,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import chdir, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import recorded
 from environments import PACKAGES, install
-from learn import Row, experiment_of, holds, one_run, resolved
+from learn import Row, config_file, experiment_of, holds, one_run, resolved
 from machine import machine
 from minatar_table import GAMES, WITH_A_PEER, overrides
 from minatar_table import table as games_table
@@ -67,6 +69,9 @@ ROWS = (
     *games("minatar_ppo", 900.0),
     *games("minatar_pqn", 900.0),
     *games("minatar_dqn", 900.0),
+    Row("cartpole_bc", "cartpole_bc", 475.0, 60.0),
+    Row("pendulum_iql", "pendulum_iql", -200.0, 300.0),
+    Row("pendulum_td3_bc", "pendulum_td3_bc", -200.0, 300.0),
     Row("pong_ppo", "pong_ppo", 18.0, 10_800.0),
 )
 
@@ -256,6 +261,19 @@ def measured(
             yield *futures[future], future.result()
 
 
+@contextmanager
+def in_folder_of_data(rows: Sequence[Row], folder: Path) -> Iterator[None]:
+    """Makes the recordings that rows learn from, in the folder in which these then run."""
+    needed = {recorded.needed_by(config_file(row.config)) for row in rows} - {""}
+    for name in sorted(needed):
+        recorded.make(name, folder)
+    if not needed:
+        yield
+        return
+    with chdir(folder):
+        yield
+
+
 def table_rows(rows: Sequence[Row], kept: Kept, prints: Mapping[str, str]) -> Kept:
     """Returns for each row its runs of the present settings, and whether they hold."""
     found: Kept = []
@@ -329,10 +347,10 @@ def main() -> int:
     if any(map(is_peer, rows)):
         python = install("sb3", given.scratch)
     kept: Kept = json.loads(path.read_text())["milestones"] if path.exists() else []
-    prints = {row.name: settings_of(row) for row in rows}
     until = time.monotonic() + 3600 * given.hours if given.hours is not None else float("inf")
     failed = False
-    with run_folders(given.keep) as folder:
+    with run_folders(given.keep) as folder, in_folder_of_data(rows, folder / "recorded"):
+        prints = {row.name: settings_of(row) for row in rows}
         runs = left(rows, seeds_of(given.seeds), kept, prints)
         for row, seed, found in measured(runs, folder, jobs=given.jobs, until=until, python=python):
             failed |= found is None

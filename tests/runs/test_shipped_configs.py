@@ -3,12 +3,17 @@
 import importlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import docs.generate  # noqa: F401
+from session import nest
+from session.config import Config
+from surreal_like import RecordingWriter
 from surreal_like.addons.tuning.trial import new_request
 from surreal_like.addons.tuning.tune_file import check_experiment, read_tune_file
 from surreal_like.algorithm.catalog import list_algorithms
+from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.request import RunRequest
 from tests.runs.command import ROOT, Train, clean
@@ -24,6 +29,7 @@ ROWS = importlib.import_module("milestones").ROWS
 PACKAGES = dict.fromkeys(("fetchreach_sac", "pointmaze_sac"), "gymnasium_robotics")
 PACKAGES |= dict.fromkeys(("simple_spread_ppo", "speaker_listener_ppo"), "mpe2")
 MILESTONES = {row.config for row in ROWS}
+RECORDED = importlib.import_module("recorded")
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
 ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
 ELSEWHERE |= {"lunarlander_ppo", *(path.stem for path in UNTRIED)}
@@ -46,6 +52,15 @@ def need_packages(path: Path) -> None:
         pytest.importorskip(PACKAGES[path.stem])
 
 
+def write_recording(folder: Path, config: Path) -> None:
+    """Writes some rows of the environment of an experiment."""
+    env = Config.load_file(config).env_config.env_name
+    with RecordingWriter.of_env(folder, env) as writer:
+        obs = [part.zeros(1001) for part in nest.leaves(parse_obs_spec(writer.specs["obs_spec"]))]
+        action = parse_action_spec(writer.specs["action_spec"]).array.zeros(1000)
+        writer.add(obs[0], action, np.zeros(1000), truncated=True)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -58,12 +73,14 @@ def test_a_shipped_experiment_has_a_goal_and_a_budget(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
     need_packages(path)
+    if needed := RECORDED.needed_by(path):
+        write_recording(tmp_path / needed, path)
     stop = resolve(RunRequest(path).read()).session_config.stop
     compared = {row.config for row in ROWS if row.goal is None}
     compared.add("rps_league")
     goal = stop.eval_return is not None or stop.metric is not None or bool(stop.eval_returns)
     assert goal != (path.stem in compared)
-    assert stop.env_steps
+    assert stop.iterations if needed else stop.env_steps
     assert stop.seconds
     assert path.stem.rpartition("_")[2] in path.read_text()
 

@@ -58,6 +58,7 @@ class RecordingWriter:
 
     Attributes:
         episodes: number of episodes so far.
+        specs: ``obs_spec`` and ``action_spec`` of a row.
 
     Raises:
         UsageError: the folder holds a recording.
@@ -82,9 +83,9 @@ class RecordingWriter:
         self.episodes = 0
         self._obs = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._action = parse_action_spec(action_spec).array
-        specs = {"obs_spec": dict(obs_spec), "action_spec": dict(action_spec)}
+        self.specs = {"obs_spec": dict(obs_spec), "action_spec": dict(action_spec)}
         names = {"algorithm": algorithm, "environment": environment, "policy": policy}
-        self._about = encode(about(run or secrets.token_hex(6), specs=specs, **names))
+        self._about = encode(about(run or secrets.token_hex(6), specs=self.specs, **names))
         self._identity = Identity(sender, int(time.time() * _MILLISECONDS))
         self._policy = policy
         self._parts: list[dict[str, Array]] = []
