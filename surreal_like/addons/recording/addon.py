@@ -41,6 +41,7 @@ ADD_ON = AddOn(
         "learner_log": f"{_ROOM}.flight:make_flight",
         "components": f"{_ROOM}.sources:make_components",
         "check": f"{_ROOM}.check:check_recording",
+        "specs": f"{_ROOM}.dataset:recorded_specs",
         "replay": f"{_ROOM}.defaults:choose_replay",
     },
     files=("main/data.py",),

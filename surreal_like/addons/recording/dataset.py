@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from session.addons import count_acting
 from session.config import Config
 from session.errors import ConfigError
 from session.process.component import split_name
@@ -19,7 +20,7 @@ from session.wire.one_way_sockets import Socket
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.sources import SOURCES, path_in
 from surreal_like.data.columns import Manifest, parse_columns
-from surreal_like.data.frames import frame_spec, stack_size
+from surreal_like.data.frames import frame_spec, stack_size, stack_spec
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_sender import ExpSender
@@ -59,6 +60,28 @@ def open_source(config: Config, key: str, policy: str = DEFAULT_POLICY) -> Recor
                 f"env_config.{name} is {spec}"
             )
     return recording
+
+
+def recorded_specs(
+    user: Config, config: Config
+) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """Returns observation and action spec of an experiment that steps no environment.
+
+    Args:
+        user: settings of the user.
+        config: resolved experiment.
+
+    Returns:
+        The specs of its data set; None if it has none, or something steps an environment.
+
+    Raises:
+        UsageError: there is no recording.
+    """
+    session, env = config.session_config, config.env_config
+    if not session.dataset.path or session.evaluator.num or count_acting(session):
+        return None
+    specs = Recording(session.dataset.path).specs
+    return stack_spec(specs["obs_spec"], stack_size(env)), specs["action_spec"]
 
 
 def _shape(spec: Any) -> Any:

@@ -51,8 +51,8 @@ def record(folder: Path, algorithm: str, env: str, settings: Mapping[str, Any]) 
     return RunFolder(folder)
 
 
-def repeat(run: RunFolder, **limits: int) -> Rerun:
-    return Repeater(run).run(**limits)
+def repeat(run: RunFolder, begin: int | None = None, until: int | None = None) -> Rerun:
+    return Repeater(run).run(begin, until)
 
 
 @pytest.fixture(scope="module")
