@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,10 +24,15 @@ _KEY = "learner_config.replay.demos"
 _OFFSET = 1 << 62
 
 
-@cache
+_KINDS: dict[type[Table], type[Table]] = {}
+
+
 def with_demos(kind: type[Table]) -> type[Table]:
     """Returns a kind of replay that also has a table of demonstrations of the same kind."""
-    return type(kind.__name__, (DemoReplay, kind), {"base": kind, "__module__": __name__})
+    if kind not in _KINDS:
+        names = {"base": kind, "__module__": __name__}
+        _KINDS[kind] = type(kind.__name__, (DemoReplay, kind), names)
+    return _KINDS[kind]
 
 
 class DemoReplay(Table):
