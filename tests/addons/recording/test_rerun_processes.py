@@ -22,6 +22,8 @@ SETTINGS = (
     "session_config.evaluator.num=0",
     "session_config.checkpoint.seconds=5",
     f"session_config.stop={{iterations: {UPDATES}, seconds: 400}}",
+    "session_config.stop.eval_return=null",
+    "session_config.stop.env_steps=null",
     "learner_config.replay.type=PrioritizedReplay",
     "learner_config.replay.replay_shards=2",
     # Else the agents set the pace.
