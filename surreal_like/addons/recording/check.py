@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from session.addons import count_acting
@@ -9,6 +10,7 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.addons.recording.dataset import open_dataset
 from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.experience.chunk import Chunk
 
 _PATH = "session_config.dataset.path"
 
@@ -37,15 +39,17 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
         )
     if not here:
         return
-    recording = open_dataset(config, DEFAULT_POLICY)
-    rows = sum(chunk.size for _, chunk in recording.chunks())
+    recording = open_dataset(config, config.get("policy", DEFAULT_POLICY))
+    chunks = [chunk for _, chunk in recording.chunks()]
+    rows, steps = (sum(map(count, chunks)) for count in (attrgetter("size"), Chunk.count_steps))
     if rows > settings.capacity:
         raise ConfigError(
             f"{_PATH} is {path} of {rows:,} rows, but learner_config.replay.capacity is "
             f"{settings.capacity:,}: {rows - settings.capacity:,} rows would be lost; raise it"
         )
-    if settings.min_size > rows and not count_acting(session):
+    # No sample begins at the last row of an episode.
+    if settings.min_size > steps and not count_acting(session):
         raise ConfigError(
-            f"learner_config.replay.min_size is {settings.min_size:,}, but {path} has {rows:,} "
-            "rows, and no others come: lower it"
+            f"learner_config.replay.min_size is {settings.min_size:,}, but {path} has {steps:,} "
+            "steps, and no others come: lower it"
         )

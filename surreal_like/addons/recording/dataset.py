@@ -18,7 +18,7 @@ from session.wire.one_way_sockets import Socket
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.data.columns import Manifest, parse_columns
 from surreal_like.data.frames import frame_spec, stack_size
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_sender import ExpSender
 from surreal_like.experience.leaving import Leaving
@@ -43,7 +43,8 @@ def open_dataset(config: Config, policy: str) -> Recording:
         UsageError: there is no recording.
     """
     path = str(config.session_config.dataset.path)
-    recording = Recording(path, None if policy == DEFAULT_POLICY else policy)
+    # The policy of a run of one may be any.
+    recording = Recording(path, PolicyId(policy).add() or None)
     env = config.env_config
     ours = {
         "obs_spec": frame_spec(env.obs_spec.to_dict(), stack_size(env)),

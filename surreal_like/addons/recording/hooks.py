@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from session.config import Config
 from session.process.component import Component
 from session.process.context import Context
-from surreal_like.addons.recording.recorder import Recorder
 from surreal_like.policies.config import policy_configs
 from surreal_like.replay.replay import Replay
+
+if TYPE_CHECKING:
+    from surreal_like.addons.recording.recorder import Recorder
 
 _GIGA = 1e9
 
@@ -20,6 +22,9 @@ def make_recorder(context: Context, replay: Replay, *, goes_on: bool) -> Recorde
     record: Any = context.config.session_config.record
     if record.what == "none" or context.folder is None:
         return None
+    # Not at the top: most shards record nothing.
+    from surreal_like.addons.recording.recorder import Recorder
+
     shards = sum(1 for _ in context.topology.of_kind("replay")) or 1
     limit_bytes = record.gigabytes * _GIGA / shards
     return Recorder(context, replay, goes_on=goes_on, limit_bytes=limit_bytes)

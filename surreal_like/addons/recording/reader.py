@@ -21,9 +21,12 @@ from surreal_like.addons.recording.segments import (
 )
 from surreal_like.experience.chunk import CHUNK, Chunk
 
+# Sender, its incarnation, and the number of a chunk.
+_Key = tuple[str, int, int]
+
 
 class Place(NamedTuple):
-    """Where the record of a chunk is."""
+    """Place of the record of a chunk."""
 
     segment: Segment
     head: Head
@@ -167,7 +170,7 @@ class Recording:
 
     @property
     def damages(self) -> list[Damage]:
-        """What is left out, as far as it was read."""
+        """Parts that are left out, as far as they were read."""
         known = [damage for shard in self.shards for damage in shard.damages]
         return [*known, *self._damages]
 
@@ -176,16 +179,18 @@ class Recording:
 
     def episodes(self) -> Iterator[Episode]:
         """Yields the episodes; those that are not complete say so."""
+        seen: set[_Key] = set()
         for shard in self.shards:
             reader = EpisodeReader()
-            for chunk in self._read_shard(shard):
+            for chunk in self._read_shard(shard, seen):
                 yield from reader.read(chunk)
             yield from reader.end()
 
     def chunks(self) -> Iterator[tuple[Shard, Chunk]]:
         """Yields the chunks with their shards, one shard after the other."""
+        seen: set[_Key] = set()
         for shard in self.shards:
-            for chunk in self._read_shard(shard):
+            for chunk in self._read_shard(shard, seen):
                 yield shard, chunk
 
     def part(self, index: int, parts: int) -> Iterator[Chunk]:
@@ -195,16 +200,16 @@ class Recording:
             index: number of the part, from 0 on.
             parts: number of all parts.
         """
-        total, number = sum(len(shard.places) for shard in self.shards), 0
-        for shard in self.shards:
-            for chunk in self._read_shard(shard):
-                if number * parts // total == index:
-                    yield chunk
-                number += 1
+        total = sum(len(shard.places) for shard in self.shards)
+        for number, (_, chunk) in enumerate(self.chunks()):
+            if number * parts // total == index:
+                yield chunk
 
-    def _read_shard(self, shard: Shard) -> Iterator[Chunk]:
-        # A chunk is sent again to a shard that has lost it, and to another one.
-        seen: set[tuple[str, int, int]] = set()
+    def _read_shard(self, shard: Shard, seen: set[_Key]) -> Iterator[Chunk]:
+        """Yields the chunks of a shard, and adds them to those that were seen.
+
+        A chunk is sent again to a shard that has lost it, and to another one.
+        """
         for segment, head in shard.places:
             chunk = self._read(segment, head)
             if chunk is None:

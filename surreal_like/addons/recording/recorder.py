@@ -66,6 +66,7 @@ class Recorder:
         self._about = encode(describe_shard(context))
         # Of records that hold nothing but a number.
         self._own = encode(Message("shard", sender=context.wire.identity))
+        self._number = 0
         self._number = self._next_number()
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
@@ -73,7 +74,8 @@ class Recorder:
         self._writing = self._closing = self._late = False
         # What stopped it, and the first row that is not in it.
         self._error, self._missing = "", 0
-        self._full = False
+        # Its oldest part was removed; that was reported.
+        self._full = self._full_reported = False
         self._writer: SegmentWriter | None = None
         self._sealed: list[tuple[Path, int]] = []
         self._put(Kind.GO_ON if goes_on else Kind.BEGIN, self._own)
@@ -81,7 +83,8 @@ class Recorder:
         self._thread.start()
 
     def _next_number(self) -> int:
-        return int(self._replay.statistics().get("inserted", 0))
+        # A replay that counts no rows removes none, either.
+        return int(self._replay.statistics().get("inserted", self._number))
 
     # -- called by the shard ----------------------------------------------------------------------
 
@@ -137,8 +140,8 @@ class Recorder:
             self._changed.notify_all()
 
     def _report(self) -> None:
-        if self._full:
-            self._full = False
+        if self._full and not self._full_reported:
+            self._full_reported = True
             self._context.event("recording_full", "its oldest part makes room for new rows")
         if self._error and not self.stopped:
             self.stopped = True
