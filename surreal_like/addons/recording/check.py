@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import Any
 
 from session.addons import count_acting
@@ -41,15 +41,24 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
         return
     recording = open_dataset(config, config.get("policy", DEFAULT_POLICY))
     chunks = [chunk for _, chunk in recording.chunks()]
-    rows, steps = (sum(map(count, chunks)) for count in (attrgetter("size"), Chunk.count_steps))
+    rows = sum(chunk.size for chunk in chunks)
     if rows > settings.capacity:
         raise ConfigError(
             f"{_PATH} is {path} of {rows:,} rows, but learner_config.replay.capacity is "
             f"{settings.capacity:,}: {rows - settings.capacity:,} rows would be lost; raise it"
         )
-    # No sample begins at the last row of an episode.
-    if settings.min_size > steps and not count_acting(session):
+    begins = _count_begins(chunks, sum(replay.steps_of_sample(config.learner_config)))
+    if settings.min_size > begins and not count_acting(session):
         raise ConfigError(
-            f"learner_config.replay.min_size is {settings.min_size:,}, but {path} has {steps:,} "
-            "steps, and no others come: lower it"
+            f"learner_config.replay.min_size is {settings.min_size:,}, but samples begin at "
+            f"{begins:,} of the {rows:,} rows of {path} only, and no others come: lower it"
         )
+
+
+def _count_begins(chunks: Sequence[Chunk], steps: int) -> int:
+    """Returns a number of rows at which samples of so many steps begin; it may be a few more.
+
+    None begins at the last row of an episode. Where a stream is cut, its last steps lack others.
+    """
+    streams = {(each.sender, each.incarnation, n) for each in chunks for n in each.streams}
+    return sum(map(Chunk.count_steps, chunks)) - len(streams) * (steps - 1)

@@ -87,10 +87,9 @@ class _Feed:
         self.rows = Rate(clock=context.clock.now)
         self.sent = False
         self._columns = parse_columns(config.learner_config.replay.columns)
-        recording = open_dataset(config, policy)
-        self._chunks = adapt(recording.part(*part), self._columns)
-        for damage in recording.damages:
-            context.event("recording_damaged", str(damage))
+        self._context, self._reported = context, 0
+        self._recording = open_dataset(config, policy)
+        self._chunks = adapt(self._recording.part(*part), self._columns)
 
     def send(self) -> bool:
         """Sends what replay takes now; returns True if more may be sent at once."""
@@ -100,13 +99,21 @@ class _Feed:
                 break
             chunk = next(self._chunks, None)
             if chunk is None:
+                # The goodbye comes last, as of an agent: a shard forgets those that have left.
                 self.sent = True
-                sender.send_goodbye()
             else:
                 sender.send(chunk)
                 self.rows.add(chunk.size)
         sender.pump()
+        self._report_damages()
         return not self.sent and sender.window.ready
+
+    def _report_damages(self) -> None:
+        """Reports those that were found since the last time."""
+        damages = self._recording.damages
+        for damage in damages[self._reported :]:
+            self._context.event("recording_damaged", str(damage))
+        self._reported = len(damages)
 
 
 def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
@@ -196,8 +203,7 @@ class DatasetService(Service):
             return
         for feed in self._feeds:
             feed.leaving.begin()
-            if not feed.sent:
-                feed.sender.send_goodbye()
+            feed.sender.send_goodbye()
 
     @property
     def done(self) -> bool:
