@@ -359,9 +359,7 @@ def test_only_the_columns_that_replay_keeps_are_sent() -> None:
     wanted = {name: each for name, each in columns.items() if not name.startswith("extras")}
     (found,) = adapted([chunk], wanted)
     assert found.columns.keys() == wanted.keys()
-    with pytest.raises(
-        ConfigError, match="needs the column extras/goal, which the recording"
-    ):
+    with pytest.raises(ConfigError, match="needs the column extras/goal, which the recording"):
         adapted([chunk], {**columns, "extras/goal": columns["reward"]})
 
 
