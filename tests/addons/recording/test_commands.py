@@ -123,7 +123,8 @@ def test_random_actions_are_drawn_over_their_whole_range(
     dtype = np.float32 if spec["type"] == "continuous" else np.int64
     given = np.full(shape, 77, dtype)
     found = played._explore(given)
-    assert (found.dtype, found.shape) == (dtype, shape)
+    assert found.dtype == dtype
+    assert found.shape == shape
     rows = found.reshape(200, -1)
     random = rows[(rows != 77).any(axis=1)]
     # A whole action is random, or none of it.
@@ -157,7 +158,7 @@ def test_each_policy_of_several_is_recorded(command: Command, tmp_path: Path) ->
 
 
 def test_frames_are_recorded_singly(command: Command, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", "toy:chain", **{"env_config.frame_stack": 3})
+    run = trained(tmp_path / "run", "toy:chain", "dqn", **{"env_config.frame_stack": 3})
     assert command("record", str(run), "--out", "demos", "--episodes", "2").code == 0
     plain = trained(tmp_path / "plain", "toy:chain")
     assert command("record", str(plain), "--out", "others", "--episodes", "2").code == 0
