@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from session.errors import ConfigError, SurrealError
+from session.errors import ConfigError, SurrealError, UsageError
 from surreal_like.addons.recording.dataset import adapt
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import list_segments
@@ -228,6 +228,55 @@ def test_damaged_chunks_are_left_out_and_named(tmp_path: Path, made: Made) -> No
     ended = play(tmp_path / "run", wait_until_sent, made.changes(**{DATASET: str(copy)}))
     assert ended.result["experience"]["inserted"] == rows < made.rows
     assert ended.events_of("recording_damaged") == list(map(str, recording.damages))
+
+
+SEVERAL: dict[str, Any] = {
+    "env_config.env_name": "toy:multi_cartpole",
+    "env_config.policy_mapping": {"cart_0": "left", "cart_1": "right"},
+    "policies": {"left": {}, "right": {}},
+    "session_config.stop": {"env_steps": 400},
+}
+
+
+def test_each_policy_of_several_gets_its_own_rows(tmp_path: Path) -> None:
+    first = play(tmp_path / "first", lambda run: None, SEVERAL | RECORD)
+    path = tmp_path / "first"
+    rows = {
+        name: sum(chunk.size for _, chunk in Recording(path, name).chunks())
+        for name in ("left", "right")
+    }
+    experience = {name: each["experience"] for name, each in first.result["policies"].items()}
+    assert rows == {name: each["inserted"] for name, each in experience.items()}
+
+    def look(run: SerialRun) -> dict[str, float]:
+        wait_until_sent(run)
+        sums = {}
+        for name in rows:
+            storage = run.service(f"replay-{name}-0")._replay.storage
+            sums[name] = float(np.concatenate(storage.read("obs")).sum(dtype=np.float64))
+        return sums
+
+    changes = SEVERAL | Made(path, sum(rows.values()), first).changes()
+    ended = play(tmp_path / "second", look, changes)
+    found = {name: each["experience"] for name, each in ended.result["policies"].items()}
+    assert {name: each["inserted"] for name, each in found.items()} == rows
+    assert (ended.result["env_steps"], ended.result["episodes"]) == (0, 0)
+    for name, total in ended.seen.items():
+        recorded = [chunk.columns["obs"] for _, chunk in Recording(path, name).chunks()]
+        assert total == pytest.approx(sum(each.sum(dtype=np.float64) for each in recorded))
+
+
+def test_a_policy_that_was_not_recorded_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "first"
+    ended = play(path, lambda run: None, SEVERAL | RECORD)
+    changes = SEVERAL | Made(path, 0, ended).changes()
+    others = {
+        "policies": {"left": {}, "up": {}},
+        "env_config.policy_mapping": {"cart_0": "left", "cart_1": "up"},
+        "learner_config.replay.min_size": 64,
+    }
+    with pytest.raises(UsageError, match="has no policy up, it has left, right"):
+        resolved(changes | others)
 
 
 # -- what is refused before the start ---------------------------------------------------------
