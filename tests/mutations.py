@@ -258,7 +258,7 @@ machines: one that only looks makes accounts
 clients: their returns decide beside own agents
 - self._clients_decide = decide or not session.agent.num
 + self._clients_decide = True
-> tests/surreal_like/agent/test_leaving.py
+> tests/surreal_like/experience/test_leaving.py
 agents: rows that are lost at their end are not said
 - self._report_unacked()
 + pass

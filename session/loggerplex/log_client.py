@@ -31,6 +31,8 @@ _WARNINGS = (
     "lost",
     "memory",
     "not_written",
+    "recording_damaged",
+    "recording_stopped",
     "refused",
     "rerouted",
     "rolled_back",

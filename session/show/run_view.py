@@ -107,6 +107,8 @@ SHOWN_EVENTS = (
     "checkpoint_bad",
     "checkpoint_failed",
     "not_written",
+    "recording_damaged",
+    "recording_stopped",
     "renamed",
     "ending",
     *PAGES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from session.addons import count_acting, is_fed
 from session.process.component import has_joined
 from session.process.context import Context
 from session.process.heartbeat import HANGS_SECONDS, Beat, State, read_beats
@@ -40,6 +41,9 @@ class Monitor:
         self._context, self._record, self._learners = context, record, learners
         self._call = Call(self._ask_accounts, again_seconds=_ACCOUNTS_SECONDS)
         self._standstill = Standstill(context.clock.now())
+        session = context.config.session_config
+        # False in a run that learns from recorded rows only: no step of it is missing.
+        self._acts = bool(count_acting(session)) or not is_fed(session)
         # Newest line of progress.
         self._line: Mapping[str, Any] = {}
         # Sender with incarnation -> the account that it reported to the parameter server.
@@ -122,6 +126,8 @@ class Monitor:
             "updates": record.iterations,
             "inserted": record.accounts.rows().inserted,
         }
+        if not self._acts:
+            del numbers["env_steps"]
         stood = self._standstill.look(now, numbers)
         if not stood or not learns:
             self._standstill.due(None)

@@ -28,6 +28,7 @@ def policy_config(config: Config, policy: str) -> Config:
         given = policies_of(config)[given[kind.key]]
     own = config.copy()
     del own["policies"]
+    own["policy"] = policy
     own.algorithm = given.get("algorithm", config.algorithm)
     own.learner_config = given.get("learner_config", config.learner_config)
     own.session_config.sender = given.get("sender", config.session_config.sender)

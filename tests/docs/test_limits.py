@@ -87,7 +87,7 @@ SAID = (
     (
         "several_machines",
         "has not acknowledged after {} of `session_config.launcher.grace_seconds`",
-        ("surreal_like.agent.sending._ACKS_SHARE",),
+        ("surreal_like.experience.leaving._ACKS_SHARE",),
     ),
     (
         "several_machines",

@@ -12,10 +12,11 @@ import pytest
 
 from main.cli import main
 from main.cli.output import OutputError, prepare_output
+from session.addons import add_ons
 from tests.add_ons import needs
 from tests.main.conftest import CONFIG
 
-RUN = "größer"
+RUN, RECORDING = "größer", "Größe"
 TUNING = "experiment: small.yaml\ntune: {trials: 2, stop: {env_steps: 200}}\n"
 # The words of each command that prints something about a run, an experiment or nothing.
 COMMANDS = {
@@ -33,10 +34,17 @@ COMMANDS = {
     "plan of a tuning": ("plan", "größer.yaml"),
     "check": ("check", "toy:chain", "--steps", "20"),
     "evaluate": ("evaluate", RUN, "--episodes", "2", "--checkpoint", "latest"),
+    "record": ("record", RUN, "--episodes", "2", "--out", "{new}/größte"),
+    "data": ("data", RECORDING),
     "clients": ("clients", RUN),
     "train": ("train", "small.yaml", "--on", "serial", "--folder", "{new}/größte"),
 }
-OF_ADD_ONS = {"plan of a tuning": "tuning", "evaluate": "analysis", "clients": "gateway"}
+OF_ADD_ONS = {
+    "plan of a tuning": "tuning",
+    "evaluate": "analysis",
+    "clients": "gateway",
+    **dict.fromkeys(("record", "data"), "recording"),
+}
 NAMES = [
     pytest.param(name, marks=needs(OF_ADD_ONS[name])) if name in OF_ADD_ONS else name
     for name in COMMANDS
@@ -67,6 +75,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / f"{RUN}.yaml").write_text(TUNING)
         words = ["train", "small.yaml", "--on", "serial", "--quiet", "--folder", RUN]
         assert main([*words, "session_config.stop.env_steps=300"]) in (0, 3)
+        if "recording" in add_ons():
+            assert main(["record", RUN, "--episodes", "1", "--out", RECORDING]) == 0
         yield folder
 
 

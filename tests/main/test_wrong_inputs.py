@@ -319,6 +319,27 @@ WORDS = (
     Wrong("keys of nothing", ("keys", "nowhere"), "nowhere", "--on kubernetes"),
     Wrong("evaluate nobody", ("evaluate", "nope"), "no run 'nope'", LIST),
     Wrong("episodes of words", ("evaluate", "ended", "--episodes", "x"), "'x'", "evaluate --help"),
+    Wrong("record nobody", ("record", "nope", "--out", "x"), "no run 'nope'", LIST),
+    Wrong("a recording that goes nowhere", ("record", "ended"), "--out", HELP.format("record")),
+    Wrong(
+        "epsilon of words",
+        ("record", "ended", "--out", "x", "--epsilon", "much"),
+        "'much'",
+        HELP.format("record"),
+    ),
+    Wrong("data of nothing", ("data",), "DIR", HELP.format("data")),
+    Wrong(
+        "data of nobody",
+        ("data", "nope"),
+        "nope has no recording",
+        "train with session_config.record.what=all, or play with surreal-like record",
+    ),
+    Wrong(
+        "data of a run that was not recorded",
+        ("data", "runs/ended"),
+        "runs/ended has no recording",
+        "train with session_config.record.what=all",
+    ),
     Wrong("play nobody", ("play", "nope"), "no run 'nope'", LIST),
     Wrong(
         "video of no kind",
@@ -784,6 +805,24 @@ RESOLVED = (
     ),
     Wrong("evaluate below 0", ("evaluate", "ended", "--seed", "-1"), "seed is -1", "0 or more"),
     Wrong("no episode", ("evaluate", "ended", "--episodes", "0"), "0 episodes", "at least one"),
+    Wrong(
+        "no episode to record",
+        ("record", "ended", "--out", "x", "--episodes", "0"),
+        "0 episodes",
+        "at least one",
+    ),
+    setting(
+        "a data set of nobody",
+        "session_config.dataset.path=nope",
+        "nope has no recording",
+        "train with session_config.record.what=all",
+    ),
+    Wrong(
+        "more than always",
+        ("record", "ended", "--out", "x", "--epsilon", "1.5"),
+        "epsilon is 1.5",
+        "expected 0 to 1",
+    ),
     Wrong(
         "a video of nothing to see",
         ("play", "ended", "--video", "out.gif"),

@@ -128,7 +128,7 @@ def play(path: Path, fault: Fault, changes: Mapping[str, Any], *, restarts: bool
     """Plays one run from its launch to its end; without restarts the first error ends it."""
     words = [f"{key}={json.dumps(value)}" for key, value in {**SMALL, **changes}.items()]
     config = resolve(read_experiment(None, words, algorithm="dqn", env_name="toy:chain"))
-    config["run"] = {"started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    config["run"] = {"id": "a-run", "started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
     folder = RunFolder(path)
     folder.create()
     config.dump_file(folder.config)

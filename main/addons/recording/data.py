@@ -109,7 +109,7 @@ def _page(found: Mapping[str, Any]) -> str:
             "rows",
             f"{count(found['rows'])} in {size(found['bytes'])}, {plural(len(shards), 'shard')}",
         ],
-        ["episodes", f"{count(found['episodes'])} of {count(found['steps'])} steps: {_ends(ends)}"],
+        ["episodes", f"{count(found['episodes'])} of {count(found['steps'])} steps{_ends(ends)}"],
     ]
     if found["late"]:
         rows.append(["late", f"{plural(found['late'], 'episode')} without its beginning"])
@@ -128,4 +128,5 @@ def _page(found: Mapping[str, Any]) -> str:
 
 
 def _ends(ends: Mapping[str, int]) -> str:
-    return ", ".join(f"{count(number)} {end}" for end, number in ends.items() if number)
+    found = ", ".join(f"{count(number)} {end}" for end, number in ends.items() if number)
+    return f": {found}" if found else ""

@@ -155,7 +155,8 @@ class Faults:
 
     def _is_back(self, fault: Fault, beat: Beat, seconds: float) -> bool:
         """Returns True if a component runs again; lets a process go on that was stopped."""
-        if beat.incarnation > fault.incarnation:
+        # The next process of a component that resumes has the same incarnation.
+        if beat.incarnation > fault.incarnation or beat.pid != fault.pid:
             return beat.state == State.running
         if fault.plan.what != STOP or seconds < STOP_SECONDS or not process_lives(beat):
             return False

@@ -1,4 +1,4 @@
-"""What every segment says of itself: the run, the shard, and the specs of its rows."""
+"""The first record of each segment: the run, the policy, and the specs of the rows."""
 
 from __future__ import annotations
 

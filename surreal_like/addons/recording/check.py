@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from session.addons import count_acting
@@ -9,6 +10,8 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.addons.recording.dataset import open_source
 from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_in
+from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.table import Table
 
@@ -32,14 +35,16 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
     settings, acting = config.learner_config.replay, count_acting(config.session_config)
     if path := path_in(config, DATASET_KEY):
         _check_dataset(config, replay, path)
-        rows = _check_room(config, DATASET_KEY, settings.capacity, here=here)
-        if here and settings.min_size > rows and not acting:
+        chunks = _check_room(config, DATASET_KEY, settings.capacity) if here else []
+        begins = _count_begins(chunks, sum(replay.steps_of_sample(config.learner_config)))
+        if here and settings.min_size > begins and not acting:
             raise ConfigError(
-                f"learner_config.replay.min_size is {settings.min_size:,}, but {path} has {rows:,} "
-                "rows, and no others come: lower it"
+                f"learner_config.replay.min_size is {settings.min_size:,}, but samples begin at "
+                f"{begins:,} of the {_count_rows(chunks):,} rows of {path} only, and no others "
+                "come: lower it"
             )
-    if path_in(config, DEMOS_KEY):
-        _check_room(config, DEMOS_KEY, settings.demos.capacity, here=here)
+    if here and path_in(config, DEMOS_KEY):
+        _check_room(config, DEMOS_KEY, settings.demos.capacity)
 
 
 def refuse_unrepeatable(config: Config) -> None:
@@ -58,7 +63,7 @@ def refuse_unrepeatable(config: Config) -> None:
         (replay.hindsight.proportion > 0, "goals of hindsight are drawn anew"),
         (bool(replay.demos.path), "demonstrations are a second table"),
         (config.session_config.learner.num > 1, "several learners make each update"),
-        (len(config.get("policies") or {}) > 1, "several policies learn in turns"),
+        ("policy" in config or len(config.get("policies") or {}) > 1, "several policies learn"),
     ):
         if wrong:
             raise ConfigError(
@@ -80,16 +85,28 @@ def _check_dataset(config: Config, replay: type[Any], path: str) -> None:
         )
 
 
-def _check_room(config: Config, key: str, capacity: int, *, here: bool) -> int:
-    """Returns the number of recorded rows, 0 if their files are elsewhere."""
-    if not here:
-        return 0
-    recording = open_source(config, key)
-    rows = sum(chunk.size for _, chunk in recording.chunks())
+def _check_room(config: Config, key: str, capacity: int) -> Sequence[Chunk]:
+    """Returns the recorded chunks; refuses more rows than replay holds."""
+    recording = open_source(config, key, config.get("policy", DEFAULT_POLICY))
+    chunks = [chunk for _, chunk in recording.chunks()]
+    rows = _count_rows(chunks)
     if rows > capacity:
         where = "learner_config.replay" + (".demos" if key == DEMOS_KEY else "")
         raise ConfigError(
             f"{key} is {path_in(config, key)} of {rows:,} rows, but {where}.capacity is "
             f"{capacity:,}: {rows - capacity:,} rows would be lost; raise it"
         )
-    return rows
+    return chunks
+
+
+def _count_rows(chunks: Sequence[Chunk]) -> int:
+    return sum(chunk.size for chunk in chunks)
+
+
+def _count_begins(chunks: Sequence[Chunk], steps: int) -> int:
+    """Returns a number of rows at which samples of so many steps begin; it may be a few more.
+
+    None begins at the last row of an episode. Where a stream is cut, its last steps lack others.
+    """
+    streams = {(each.sender, each.incarnation, n) for each in chunks for n in each.streams}
+    return sum(map(Chunk.count_steps, chunks)) - len(streams) * (steps - 1)

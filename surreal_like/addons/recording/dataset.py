@@ -17,11 +17,11 @@ from session.process.context import Context
 from session.process.periodic import Every, Rate
 from session.process.service import Service
 from session.wire.one_way_sockets import Socket
-from surreal_like.addons.recording.reader import Recording
+from surreal_like.addons.recording.reader import Recording, open_shards, policies_of
 from surreal_like.addons.recording.sources import SOURCES, path_in
 from surreal_like.data.columns import Manifest, parse_columns
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
-from surreal_like.data.policy_names import DEFAULT_POLICY
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.experience.chunk import Chunk
 from surreal_like.experience.chunk_sender import ExpSender
 from surreal_like.experience.leaving import Leaving
@@ -47,7 +47,8 @@ def open_source(config: Config, key: str, policy: str = DEFAULT_POLICY) -> Recor
         UsageError: there is no recording.
     """
     path = path_in(config, key)
-    recording = Recording(path, None if policy == DEFAULT_POLICY else policy)
+    # The policy of a run of one may be any.
+    recording = Recording(path, PolicyId(policy).add() or None)
     env = config.env_config
     ours = {
         "obs_spec": frame_spec(env.obs_spec.to_dict(), stack_size(env)),
@@ -72,7 +73,8 @@ def recorded_specs(
         config: resolved experiment.
 
     Returns:
-        The specs of its data set; None if it has none, or something steps an environment.
+        The specs of its data set; None if it has none, if that is of several policies, or if
+        something steps an environment.
 
     Raises:
         UsageError: there is no recording.
@@ -80,7 +82,10 @@ def recorded_specs(
     session, env = config.session_config, config.env_config
     if not session.dataset.path or session.evaluator.num or count_acting(session):
         return None
-    specs = Recording(session.dataset.path).specs
+    _, shards = open_shards(session.dataset.path)
+    if len(policies_of(shards)) > 1:
+        return None
+    specs = shards[0].about["specs"]
     return stack_spec(specs["obs_spec"], stack_size(env)), specs["action_spec"]
 
 
@@ -113,10 +118,9 @@ class _Feed:
         self.rows = Rate(clock=context.clock.now)
         self.sent = False
         self._columns = parse_columns(config.learner_config.replay.columns)
-        recording = open_source(config, key, policy)
-        self._chunks = adapt(recording.part(*part), self._columns)
-        for damage in recording.damages:
-            context.event("recording_damaged", str(damage))
+        self._context, self._reported = context, 0
+        self._recording = open_source(config, key, policy)
+        self._chunks = adapt(self._recording.part(*part), self._columns)
 
     def send(self) -> bool:
         """Sends what replay takes now; returns True if more may be sent at once."""
@@ -126,13 +130,21 @@ class _Feed:
                 break
             chunk = next(self._chunks, None)
             if chunk is None:
+                # The goodbye comes last, as of an agent: a shard forgets those that have left.
                 self.sent = True
-                sender.send_goodbye()
             else:
                 sender.send(chunk)
                 self.rows.add(chunk.size)
         sender.pump()
+        self._report_damages()
         return not self.sent and sender.window.ready
+
+    def _report_damages(self) -> None:
+        """Reports those that were found since the last time."""
+        damages = self._recording.damages
+        for damage in damages[self._reported :]:
+            self._context.event("recording_damaged", str(damage))
+        self._reported = len(damages)
 
 
 def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
@@ -227,8 +239,7 @@ class DatasetService(Service):
             return
         for feed in self._feeds:
             feed.leaving.begin()
-            if not feed.sent:
-                feed.sender.send_goodbye()
+            feed.sender.send_goodbye()
 
     @property
     def done(self) -> bool:

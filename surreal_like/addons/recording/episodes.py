@@ -26,7 +26,7 @@ class Episode:
         terminated: True if the task itself ended.
         truncated: True if the episode was cut off by its environment.
         begun: False if its beginning is not recorded.
-        versions: of the parameters that acted, ``[T]``, int64.
+        versions: versions of the parameters that acted, ``[T]``, int64.
         extras: nest of the further columns, ``[T, ...]``.
         sender, incarnation, stream: what has played it.
     """

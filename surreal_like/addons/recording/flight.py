@@ -120,6 +120,7 @@ class Flight:
             self._folder,
             describe(policy_config(context.config, policy), policy),
             limit_bytes=limit_bytes,
+            unit="update",
         )
         self._begun = False
         self._hashed = -1

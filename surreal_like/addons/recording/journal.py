@@ -49,7 +49,8 @@ class Journal:
         folder: the folder.
         about: first record of each segment.
         limit_bytes: most bytes of all segments; the oldest makes room for new records.
-        number: number of the next record, for the event of an early end.
+        unit: what the numbers of records count.
+        number: number of the next record.
 
     Attributes:
         stopped: True once nothing is written any more.
@@ -57,11 +58,18 @@ class Journal:
     """
 
     def __init__(
-        self, context: Context, folder: Path, about: Message, *, limit_bytes: float, number: int = 0
+        self,
+        context: Context,
+        folder: Path,
+        about: Message,
+        *,
+        limit_bytes: float,
+        unit: str = "row",
+        number: int = 0,
     ) -> None:
         self.stopped = False
         self.number = number
-        self._context, self._folder = context, folder
+        self._context, self._folder, self._unit = context, folder, unit
         self._limit_bytes = limit_bytes
         self._segment_bytes = min(SEGMENT_BYTES, limit_bytes / _LEAST_SEGMENTS)
         about.sender = context.wire.identity
@@ -76,7 +84,8 @@ class Journal:
         self._closing = self._late = False
         # What stopped it, and the number of the first record that is not in it.
         self._failure: tuple[str, int] | None = None
-        self._full = False
+        # Its oldest part was removed; that was reported.
+        self._full = self._full_reported = False
         self._writer: SegmentWriter | None = None
         self._sealed: list[tuple[Path, int]] = []
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -131,17 +140,14 @@ class Journal:
 
     def report(self) -> None:
         """Reports what the thread has met."""
-        place = self._folder.name
-        if self._full:
-            self._full = False
-            self._context.event(
-                "recording_full", f"{place}: its oldest part makes room for new rows"
-            )
+        if self._full and not self._full_reported:
+            self._full_reported = True
+            self._context.event("recording_full", "its oldest part makes room for new rows")
         if self._failure is not None and not self.stopped:
             self.stopped = True
             error, missing = self._failure
-            last = f"{missing:,} and later ones are not in it"
-            self._context.event("recording_stopped", f"{place}: {error}; {last}")
+            last = f"{self._unit} {missing:,} and later ones are not in it"
+            self._context.event("recording_stopped", f"{error}; {last}")
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -168,22 +174,23 @@ class Journal:
                 self._writer.close()
 
     def _write_some(self) -> None:
-        """Writes what waits, as far as it goes into one segment, and not more than at once."""
+        """Writes some of what waits, into one segment."""
         if self._writer is not None and self._writer.size_bytes >= self._segment_bytes:
             self._writer.close()
             self._sealed.append((self._writer.path, self._writer.size_bytes))
             self._writer = None
+        records, size, room = [], 0, self._segment_bytes
+        if self._writer is None:
             self._make_room()
-        records, size = [], 0
-        while self._waiting and size < _TOGETHER_BYTES:
+            number = int(self._sealed[-1][0].stem) + 1 if self._sealed else 0
+            self._writer = SegmentWriter(name_segment(self._folder, number))
+            first = self._waiting[0].record
+            records.append(Record(Kind.ABOUT, first.number, first.time, self._about))
+        room -= self._writer.size_bytes
+        while self._waiting and size < min(_TOGETHER_BYTES, room):
             waiting = self._waiting.popleft()
             records.append(waiting.record)
             size += waiting.size_bytes
-        if self._writer is None:
-            number = int(self._sealed[-1][0].stem) + 1 if self._sealed else 0
-            self._writer = SegmentWriter(name_segment(self._folder, number))
-            first = records[0]
-            records.insert(0, Record(Kind.ABOUT, first.number, first.time, self._about))
         self._writer.append(records)
         self._written_bytes += size
 

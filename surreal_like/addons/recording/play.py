@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,7 @@ def record(
     if seed is None:
         seed = component_seed(config.session_config.seed, "record", 1)
     configs, played = policy_configs(config), Evaluation(episodes, copies)
+    quotas = [episodes // copies + (copy < episodes % copies) for copy in range(copies)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(seed_all(seed))
 
@@ -79,8 +81,9 @@ def record(
                 sender="player",
             )
             stack.callback(writer.close)
-            most = -(-episodes // copies) if copies > 1 else episodes
-            return RecordedPolicy(name, acting, writer, env, epsilon=epsilon, most=most, seed=seed)
+            return RecordedPolicy(
+                name, acting, writer, env, epsilon=epsilon, quotas=quotas, seed=seed
+            )
 
         player = trained.make_player(
             config,
@@ -121,7 +124,7 @@ class RecordedPolicy(ActingPolicy):
         writer: takes the episodes.
         env_config: config of the environment.
         epsilon: probability that an action is replaced by one that is drawn uniformly.
-        most: episodes of each stream; those after them are not written.
+        quotas: episodes of the streams of each copy; those after them are not written.
         seed: seed of the random actions.
 
     Raises:
@@ -136,11 +139,11 @@ class RecordedPolicy(ActingPolicy):
         env_config: Config,
         *,
         epsilon: float,
-        most: int,
+        quotas: Sequence[int],
         seed: int,
     ) -> None:
         super().__init__(policy, acting)
-        self._writer, self._most, self._epsilon = writer, most, epsilon
+        self._writer, self._quotas, self._epsilon = writer, quotas, epsilon
         self._frames = stack_size(env_config)
         self._spec = parse_action_spec(env_config.action_spec)
         self._random = np.random.default_rng(seed)
@@ -178,7 +181,7 @@ class RecordedPolicy(ActingPolicy):
 
     def _finish(self, stream: int, steps: _Steps, *, terminated: bool) -> None:
         count = self._written[stream] = self._written.get(stream, 0) + 1
-        if count <= self._most:
+        if count <= self._quotas[stream % len(self._quotas)]:
             self._writer.add(
                 nest.stack(steps.observations),
                 np.stack(steps.actions),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +22,12 @@ from surreal_like.addons.recording.segments import (
 )
 from surreal_like.experience.chunk import CHUNK, Chunk
 
+# Sender, its incarnation, and the number of a chunk.
+_Key = tuple[str, int, int]
+
 
 class Place(NamedTuple):
-    """Where the record of a chunk is."""
+    """Place of the record of a chunk."""
 
     segment: Segment
     head: Head
@@ -115,6 +118,29 @@ def refuse_other(path: Path, about: dict[str, Any], other: Path, others: dict[st
         )
 
 
+def open_shards(path: str | Path) -> tuple[Path, list[Shard]]:
+    """Returns the folder of a recording, and all its shards; errors are those of `Recording`."""
+    run = RunFolder(path)
+    place = run.recording if run.recording.is_dir() else run.path
+    below = [place] if list_segments(place) else sorted(place.glob("*"))
+    folders = [each for each in below if is_shard(each) and list_segments(each)]
+    shards = [shard for shard in map(Shard, folders) if shard.segments]
+    if not shards:
+        raise UsageError(
+            f"{path} has no recording: train with session_config.record.what=all, or play "
+            "with surreal-like record"
+        )
+    first = shards[0]
+    for other in shards[1:]:
+        refuse_other(first.segments[0].path, first.about, other.segments[0].path, other.about)
+    return place, shards
+
+
+def policies_of(shards: Sequence[Shard]) -> list[str]:
+    """Returns the names of the policies of which shards are."""
+    return sorted({shard.about["run"]["policy"] for shard in shards})
+
+
 class Recording:
     """A recording, of one policy.
 
@@ -135,20 +161,8 @@ class Recording:
     """
 
     def __init__(self, path: str | Path, policy: str | None = None) -> None:
-        run = RunFolder(path)
-        self.path = run.recording if run.recording.is_dir() else run.path
-        below = [self.path] if list_segments(self.path) else sorted(self.path.glob("*"))
-        folders = [each for each in below if is_shard(each) and list_segments(each)]
-        shards = [shard for shard in map(Shard, folders) if shard.segments]
-        if not shards:
-            raise UsageError(
-                f"{path} has no recording: train with session_config.record.what=all, or play "
-                "with surreal-like record"
-            )
-        first = shards[0]
-        for other in shards[1:]:
-            refuse_other(first.segments[0].path, first.about, other.segments[0].path, other.about)
-        names = sorted({shard.about["run"]["policy"] for shard in shards})
+        self.path, shards = open_shards(path)
+        names = policies_of(shards)
         if policy is None and len(names) > 1:
             raise UsageError(f"{path} is of the policies {', '.join(names)}: name one of them")
         if policy is not None and policy not in names:
@@ -176,7 +190,7 @@ class Recording:
 
     @property
     def damages(self) -> list[Damage]:
-        """What is left out, as far as it was read."""
+        """Parts that are left out, as far as they were read."""
         known = [damage for shard in self.shards for damage in shard.damages]
         return [*known, *self._damages]
 
@@ -185,16 +199,18 @@ class Recording:
 
     def episodes(self) -> Iterator[Episode]:
         """Yields the episodes; those that are not complete say so."""
+        seen: set[_Key] = set()
         for shard in self.shards:
             reader = EpisodeReader()
-            for chunk in self._read_shard(shard):
+            for chunk in self._read_shard(shard, seen):
                 yield from reader.read(chunk)
             yield from reader.end()
 
     def chunks(self) -> Iterator[tuple[Shard, Chunk]]:
         """Yields the chunks with their shards, one shard after the other."""
+        seen: set[_Key] = set()
         for shard in self.shards:
-            for chunk in self._read_shard(shard):
+            for chunk in self._read_shard(shard, seen):
                 yield shard, chunk
 
     def part(self, index: int, parts: int) -> Iterator[Chunk]:
@@ -204,16 +220,16 @@ class Recording:
             index: number of the part, from 0 on.
             parts: number of all parts.
         """
-        total, number = sum(len(shard.places) for shard in self.shards), 0
-        for shard in self.shards:
-            for chunk in self._read_shard(shard):
-                if number * parts // total == index:
-                    yield chunk
-                number += 1
+        total = sum(len(shard.places) for shard in self.shards)
+        for number, (_, chunk) in enumerate(self.chunks()):
+            if number * parts // total == index:
+                yield chunk
 
-    def _read_shard(self, shard: Shard) -> Iterator[Chunk]:
-        # A chunk is sent again to a shard that has lost it, and to another one.
-        seen: set[tuple[str, int, int]] = set()
+    def _read_shard(self, shard: Shard, seen: set[_Key]) -> Iterator[Chunk]:
+        """Yields the chunks of a shard, and adds them to those that were seen.
+
+        A chunk is sent again to a shard that has lost it, and to another one.
+        """
         for segment, head in shard.places:
             chunk = self._read(segment, head)
             if chunk is None:

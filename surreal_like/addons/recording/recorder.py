@@ -47,8 +47,9 @@ class Recorder:
         self.journal.put(Kind.GO_ON if goes_on else Kind.BEGIN)
         self.flush, self.close = self.journal.flush, self.journal.close
 
-    def _next_number(self) -> int:
-        return int(self._replay.statistics().get("inserted", 0))
+    def _next_number(self, otherwise: int = 0) -> int:
+        # A replay that counts no rows removes none, either.
+        return int(self._replay.statistics().get("inserted", otherwise))
 
     @property
     def place(self) -> tuple[int, int]:
@@ -68,5 +69,5 @@ class Recorder:
     def cut(self) -> None:
         """Notes that the replay has removed rows that came late."""
         self.cuts += 1
-        self.journal.number = self._next_number()
+        self.journal.number = self._next_number(self.journal.number)
         self.journal.put(Kind.CUT)

@@ -1,8 +1,8 @@
 """Segments, the files of a recording: messages as they came, each with a checksum.
 
 A segment begins with eight bytes, the name of the format and its number. Records follow: 32 bytes
-of numbers, the lengths of the frames, and the frames of one encoded message. All are padded to
-eight bytes, so that the arrays of a mapped file are aligned.
+of numbers with a checksum of their own, the lengths of the frames, and the frames of one encoded
+message. All are padded to eight bytes, so that the arrays of a mapped file are aligned.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ FORMAT = 1
 SUFFIX = ".seg"
 _NAME = b"SLREC"
 _BEGIN = struct.Struct("<5sHx")
-# Checksum of all that follows it; bytes after these 32; row; time; number of frames; kind.
-_HEAD = struct.Struct("<IIQdHH4x")
+# Checksum of all that follows it; numbers; checksum of these.
+_HEAD = struct.Struct("<I24sI")
+# Bytes after the head; row; time; number of frames; kind.
+_NUMBERS = struct.Struct("<IQdHH")
 _CHECKSUM = struct.Struct("<I")
 _ALIGNMENT_BYTES = 8
 _LENGTH = np.dtype("<u4")
@@ -35,7 +37,7 @@ _MOST_BUFFERS = 1000
 
 
 class Kind(enum.IntEnum):
-    """What a record is."""
+    """Kind of a record."""
 
     ABOUT = 0
     """Run, shard and specs: the first record of each segment."""
@@ -62,7 +64,7 @@ class Head(NamedTuple):
         at: place of the record in the file [bytes].
         end: place after it.
         kind: what it is.
-        number: of its first row, or of the next row that comes.
+        number: number of its first row, or of the next row that comes.
         time: wall clock [s].
         frames: number of frames.
         checksum: CRC-32 of all that follows it in the record.
@@ -122,9 +124,13 @@ class SegmentWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         self.size_bytes = 0
-        self._write([_BEGIN.pack(_NAME, FORMAT)])
+        try:
+            self._write([_BEGIN.pack(_NAME, FORMAT)])
+        except OSError:
+            self.close()
+            raise
 
     def append(self, records: Sequence[Record]) -> None:
         """Appends records.
@@ -143,7 +149,8 @@ class SegmentWriter:
                 if missing := -length % _ALIGNMENT_BYTES:
                     buffers[at] = bytes(buffers[at]) + bytes(missing)
                 size += length + missing
-            head = _HEAD.pack(0, size, number, time, len(frames), kind)[_CHECKSUM.size :]
+            numbers = _NUMBERS.pack(size, number, time, len(frames), kind)
+            head = _HEAD.pack(0, numbers, zlib.crc32(numbers))[_CHECKSUM.size :]
             checksum = zlib.crc32(head)
             for each in buffers[begin:]:
                 checksum = zlib.crc32(each, checksum)
@@ -209,20 +216,31 @@ class Segment:
         self._read_heads()
 
     def _read_heads(self) -> None:
-        data, at, size = self._data, _BEGIN.size, len(self._data)
-        while at < size:
-            end = at + _HEAD.size
-            known = end <= size
-            if known:
-                checksum, length, number, time, frames, kind = _HEAD.unpack_from(data, at)
-                end += length
-                known = end <= size and kind < len(Kind)
-            if not known:
+        at = _BEGIN.size
+        while at < len(self._data):
+            head = self._read_head(at)
+            if isinstance(head, str):
                 where = f"record {len(self.heads) + 1:,} at byte {at:,}"
-                self.damage = Damage(self.path, f"{where} is cut: it and what follows is left out")
+                reason = f"{where} {head}: it and what follows is left out"
+                self.damage = Damage(self.path, reason)
                 return
-            self.heads.append(Head(at, end, Kind(kind), number, time, frames, checksum))
-            at = end
+            self.heads.append(head)
+            at = head.end
+
+    def _read_head(self, at: int) -> Head | str:
+        """Returns the numbers of the record at a place, or what is wrong with it."""
+        end, size = at + _HEAD.size, len(self._data)
+        if end > size:
+            return "is cut"
+        checksum, packed, of_numbers = _HEAD.unpack_from(self._data, at)
+        if zlib.crc32(packed) != of_numbers:
+            return "has wrong numbers"
+        length, number, time, frames, kind = _NUMBERS.unpack(packed)
+        if end + length > size:
+            return "is cut"
+        if kind >= len(Kind):
+            return f"is of the unknown kind {kind}"
+        return Head(at, end + length, Kind(kind), number, time, frames, checksum)
 
     @property
     def size_bytes(self) -> int:
@@ -252,14 +270,14 @@ def _part(data: memoryview, count: int) -> list[memoryview]:
         raise DecodeError(f"{count} frames in {len(data)} bytes")
     frames = []
     lengths = np.frombuffer(data, _LENGTH, count).tolist()
-    at = _padded(count * _LENGTH.itemsize)
+    at = _pad(count * _LENGTH.itemsize)
     for length in lengths:
         frames.append(data[at : at + length])
-        at += _padded(length)
+        at += _pad(length)
     return frames
 
 
-def _padded(length: int) -> int:
+def _pad(length: int) -> int:
     return length + -length % _ALIGNMENT_BYTES
 
 

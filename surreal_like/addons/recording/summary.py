@@ -1,4 +1,4 @@
-"""What a recording holds, in numbers."""
+"""Numbers of a recording."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from surreal_like.addons.recording.segments import (
     name_segment,
 )
 from surreal_like.data.casts import cast
+from surreal_like.data.columns import Manifest, manifest_of
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
@@ -89,6 +90,8 @@ class RecordingWriter:
         self._identity = Identity(sender, int(time.time() * _MILLISECONDS))
         self._policy = policy
         self._parts: list[dict[str, Array]] = []
+        # Dtype and shape of the columns of a row, of the first episode.
+        self._manifest: Manifest = {}
         self._waiting = self._rows = self._sequence = self._stream = self._steps = 0
         self._segments = 0
         self._writer: SegmentWriter | None = None
@@ -134,7 +137,7 @@ class RecordingWriter:
             truncated: True if the episode was cut off by its environment, such as by a time limit.
                 If neither is, the episode counts as cut: it has no end.
             extras: nest of further columns ``[T, ...]``.
-            versions: of the parameters that acted, a number or ``[T]``.
+            versions: versions of the parameters that acted, a number or ``[T]``.
 
         Raises:
             DataError: an array does not fit; names the episode, the array and the place.
@@ -151,8 +154,10 @@ class RecordingWriter:
         columns["terminated"][-1] = terminated
         columns["truncated"][-1] = truncated
         columns = encode_ends(columns, first)
-        if self._parts and columns.keys() != self._parts[0].keys():
+        manifest = manifest_of(columns, axes=1)
+        if self.episodes and manifest != self._manifest:
             raise DataError(f"{where}: it has other extras than the episodes before")
+        self._manifest = manifest
         self._parts.append(columns)
         self.episodes += 1
         self._waiting += rows
@@ -164,6 +169,8 @@ class RecordingWriter:
         self, observations: Any, actions: Any, rewards: Any, extras: Any, versions: Any
     ) -> dict[str, Array]:
         reward = cast("rewards", rewards, np.float32)
+        if reward.ndim != 1:
+            raise DataError(f"rewards: {list(reward.shape)} given, expected [T]")
         steps = len(reward)
         if not steps:
             raise DataError("no reward: expected at least one step")
@@ -178,13 +185,13 @@ class RecordingWriter:
         columns["action"] = _with_last(_check("actions", actions, self._action, steps))
         columns["reward"] = np.concatenate([np.zeros(1, np.float32), reward])
         _REWARD.validate("rewards", columns["reward"])
-        given = np.broadcast_to(np.asarray(versions, np.int64), (steps,))
+        given = cast("versions", versions, np.int64)
+        if given.shape not in ((), (steps,)):
+            raise DataError(f"versions: {list(given.shape)} given, expected [{steps}]")
+        given = np.broadcast_to(given, (steps,))
         columns["version"] = np.append(given, given[-1:])
         for name, column in nest.flatten(extras or {}, "extras").items():
-            column = np.asarray(column)
-            if len(column) != steps:
-                raise DataError(f"{name}: {len(column):,} rows for {steps:,} steps")
-            columns[name] = _with_last(column)
+            columns[name] = _with_last(_check_extra(name, column, steps))
         return columns
 
     def _most_rows(self, columns: Mapping[str, Array]) -> int:
@@ -244,6 +251,17 @@ def _check(name: str, value: Any, spec: ArraySpec, rows: int) -> Array:
         hint = ", the last observation included" if name.startswith("obs") else ""
         raise DataError(f"{name}: {list(array.shape)} given, expected {[rows, *spec.dim]}{hint}")
     spec.validate(name, array, bounds=False)
+    return array
+
+
+def _check_extra(name: str, value: Any, rows: int) -> Array:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{name}: {array.dtype} given, expected numbers")
+    if array.shape[:1] != (rows,):
+        raise DataError(f"{name}: {list(array.shape)} given, expected [{rows}, ...]")
+    if np.isnan(array).any():
+        raise DataError(f"{name} holds a NaN")
     return array
 
 

@@ -118,6 +118,18 @@ def test_a_request_to_end_is_noted_until_the_component_runs_again(sleeper: Sleep
     assert faults.all_back()
 
 
+def test_the_next_process_of_a_component_that_resumes_is_back(sleeper: Sleeper) -> None:
+    """It has the incarnation of the one before."""
+    faults = make(sleeper, KILL)
+    faults.tick()
+    assert sleeper.process.wait(10) == -signal.SIGKILL
+    faults.end()
+    sleeper.starts -= 1
+    sleeper.start()
+    assert faults.all_back()
+    assert {fault.incarnation for fault in faults.happened} == {sleeper.starts}
+
+
 def test_one_component_is_struck_as_soon_as_it_runs(sleeper: Sleeper) -> None:
     faults = Faults(sleeper.folder, ())
     sleeper.beat(State.starting)

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from session.folder import RunFolder
 from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.serial import SerialLauncher
+from session.process.component import Topology
 from session.process.heartbeat import Beat, State, read_beats
 from tests.session.launchers.parts import MODULE, drawn, make_config, make_run, make_topology
 
@@ -341,3 +342,34 @@ def test_a_folder_in_use_is_left_alone(run_folder: Path) -> None:
         launcher.launch()
     other.unlock()
     assert not RunFolder(run_folder).topology.exists()
+
+
+@pytest.mark.parametrize("part", [1, 3])
+def test_the_starts_of_a_component_that_resumes_are_one_incarnation_in_a_part(
+    run_folder: Path, part: int
+) -> None:
+    config = make_config({**ACTS, "learner": "learn"})
+    config["run"] = {"part": part}
+    plain = make_topology(config)
+    topology = Topology(replace(each, resumes=each.kind == "agent") for each in plain)
+    launcher = SerialLauncher(config, topology, make_run(run_folder, config), restarts=True)
+    launcher.launch()
+
+    def incarnations() -> dict[str, int]:
+        found = {each.context.name: each.context.incarnation for each in launcher.frames.living()}
+        return {name: found.get(name, 0) for name in ("agent-0", "replay-0")}
+
+    assert incarnations() == {"agent-0": part, "replay-0": part}
+    for starts in (1, 2):
+        for name in ("agent-0", "replay-0"):
+            launcher.frames.signal(name, signal.SIGKILL)
+        while min(restarts(launcher)) < starts:
+            launcher.poll()
+        assert incarnations() == {"agent-0": part, "replay-0": part + starts}
+    launcher.stop()
+    assert launcher.wait().status == "stopped"
+
+
+def restarts(launcher: SerialLauncher) -> list[int]:
+    found = launcher.components()
+    return [int(found[name]["restarts"]) for name in ("agent-0", "replay-0")]

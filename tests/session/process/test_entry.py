@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from session.atomic_file import write_atomically
 from session.errors import HOPELESS, START_AGAIN
 from session.folder import RunFolder
 from session.launchers.launcher import make_addresses, write_run_files
-from session.process.component import LIFELINE
+from session.process.component import LIFELINE, Topology
+from session.process.context import Launch
+from session.process.entry import open_context, release
 from session.process.heartbeat import read_beat
 from tests.polling import until
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
@@ -202,3 +205,26 @@ def test_an_address_in_use_is_one_line(folder: RunFolder) -> None:
     assert code == 2
     assert said.startswith(f"learner: cannot bind learner.control to tcp://127.0.0.1:{port}: ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("part", [1, 4])
+def test_the_starts_of_a_component_that_resumes_are_one_incarnation_in_a_part(
+    run_folder: Path, part: int
+) -> None:
+    config = make_config({"learner": "learn", "agent-0": "work"})
+    config["run"] = {"part": part}
+    plain = make_topology(config)
+    topology = Topology(replace(each, resumes=each.kind == "agent") for each in plain)
+    folder = make_run(run_folder, config)
+    addresses = make_addresses(topology, config, folder)
+    write_run_files(folder, topology, addresses)
+    # By the files that a process reads.
+    read = Topology.load(folder.topology)
+    seen = []
+    for name in ("agent-0", "learner") * 2:
+        context = open_context(Launch(read[name], config, read, addresses, folder))
+        seen.append(context.incarnation)
+        release(context)
+        time.sleep(0.002)
+    assert seen[0] == seen[2] == part
+    assert seen[1] < seen[3]

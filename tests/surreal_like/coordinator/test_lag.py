@@ -95,3 +95,15 @@ def test_state_round_trip() -> None:
     again.restore(lag.state())
     assert again.summary() == lag.summary()
     assert again.latency() == lag.latency()
+
+
+def test_recorded_rows_have_no_lag() -> None:
+    """Their version is 0: no parameters of the run have acted in them."""
+    whole = Lag()
+    lag = Lag(whole)
+    for version, iteration in [(1, 0), (2, 10), (3, 20)]:
+        lag.add_publication(version, iteration)
+    lag.add_batch(np.zeros(4, np.int64), 25)
+    assert set(lag.summary().values()) == set(whole.summary().values()) == {None}
+    lag.add_batch(np.array([[0, 3], [1, 0]], np.int64), 25)
+    assert lag.summary() == {"mean_versions": 1.0, "max_versions": 2, "mean_updates": 15.0}

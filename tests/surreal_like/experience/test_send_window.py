@@ -14,8 +14,10 @@ ROWS = 10
 BYTES = 100
 
 
-def window(*, max_bytes: int = 10_000, max_chunks: int = 1000) -> SenderWindow:
-    return SenderWindow(max_bytes, max_chunks)
+def window(
+    *, max_bytes: int = 10_000, max_chunks: int = 1000, resumes: bool = False
+) -> SenderWindow:
+    return SenderWindow(max_bytes, max_chunks, resumes)
 
 
 def keep(sender: SenderWindow, count: int = 1) -> None:
@@ -187,6 +189,75 @@ def test_a_ack_overtakes_what_waits_to_be_sent_again() -> None:
     assert send_all(sender) == [3]
 
 
+def offer(sender: SenderWindow, count: int = 1) -> list[int]:
+    """Cuts chunks as a sender does; gives the numbers of those that are kept."""
+    kept = []
+    for _ in range(count):
+        if not sender.skip(ROWS):
+            kept.append(sender.next_sequence)
+            keep(sender)
+    return kept
+
+
+def test_what_an_earlier_process_has_sent_is_skipped() -> None:
+    sender = window(resumes=True)
+    sender.on_acks(0.1, 7, 3, 30)
+    assert offer(sender, 5) == [4, 5]
+    assert send_all(sender) == [4, 5]
+    assert (sender.pushed, sender.inserted, sender.unacked, sender.acked) == (50, 30, 20, 3)
+    sender.on_acks(0.2, 7, 5, 50)
+    assert sender.empty
+    assert (sender.pushed, sender.inserted, sender.dropped, sender.resent) == (50, 50, 0, 0)
+
+
+def test_what_is_under_way_before_the_first_ack_is_acked_with_it() -> None:
+    sender = window(resumes=True)
+    assert offer(sender, 2) == [1, 2]
+    send_all(sender)
+    # Of the process before; its own two are duplicates.
+    sender.on_acks(0.1, 7, 4, 40)
+    assert sender.empty
+    assert (sender.acked, sender.inserted) == (2, 20)
+    assert offer(sender, 3) == [5]
+    assert (sender.pushed, sender.inserted, sender.acked) == (50, 40, 4)
+
+
+def test_nothing_is_skipped_while_chunks_are_kept() -> None:
+    sender = window(resumes=True)
+    assert offer(sender, 3) == [1, 2, 3]
+    send_all(sender)
+    sender.on_acks(0.1, 7, 1, 10)
+    sender.on_acks(0.2, 8, 2, 20)
+    assert offer(sender) == [4]
+
+
+def test_only_a_window_that_resumes_skips() -> None:
+    sender = window()
+    sender.on_acks(0.1, 7, 3, 30)
+    assert offer(sender, 2) == [1, 2]
+    assert sender.acked == 0
+
+
+@pytest.mark.parametrize("dropped", [0, 1, 2])
+def test_rows_that_replay_has_dropped_before_are_dropped_in_the_sum(dropped: int) -> None:
+    sender = window(resumes=True)
+    sender.on_acks(0.1, 7, 5, (5 - dropped) * ROWS)
+    assert offer(sender, 8) == [6, 7, 8]
+    send_all(sender)
+    sender.on_acks(0.2, 7, 8, (8 - dropped) * ROWS)
+    assert (sender.pushed, sender.inserted, sender.dropped) == (80, 80 - 10 * dropped, 10 * dropped)
+
+
+def test_a_goodbye_that_was_handled_is_skipped() -> None:
+    sender = window(resumes=True)
+    sender.on_acks(0.1, 7, 3, 20)
+    assert offer(sender, 2) == []
+    assert sender.skip(0)
+    assert not sender.skip(0)
+    assert sender.empty
+    assert (sender.pushed, sender.inserted) == (20, 20)
+
+
 class TwinReplay:
     """A replay as simple as can be: remembers every row of every start, in order."""
 
@@ -252,6 +323,52 @@ def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list
     assert sender.empty
     # After a restart some are handled again by the new one, but none is ever left out.
     assert set(replay.ever) == set(range(1, sender.next_sequence))
+
+
+AGAIN = st.lists(st.sampled_from([*OFTEN, *OFTEN, "refuse", "again", "late"]), max_size=120)
+
+
+@settings(max_examples=examples(150))
+@given(AGAIN)
+def test_processes_that_send_the_same_send_each_chunk_until_it_is_handled(
+    events: list[str],
+) -> None:
+    """A sender that resumes is killed again and again; replay goes on."""
+    sender, replay, now = window(resumes=True), TwinReplay(), 0.0
+    pipe: list[tuple[int, int]] = []
+    late: list[tuple[int, int, int]] = []
+    refused, count = 0, 12
+    rounds = ["keep", "send", "arrive", "wait", "tell"]
+    for event in [*events, *rounds * 40]:
+        now += 0.1
+        if event == "keep" and sender.next_sequence <= count:
+            offer(sender)
+        elif event == "send" and (kept := sender.next_to_send()) is not None:
+            pipe.append((kept.sequence, sender.acked))
+            sender.sent(now)
+        elif event in ("arrive", "refuse") and pipe:
+            before = replay.handled
+            replay.take(*pipe.pop(0), accept=event == "arrive")
+            refused += event == "refuse" and replay.handled > before
+        elif event == "again":
+            sender = window(resumes=True)
+            late.clear()
+        elif event == "late":
+            late.append((replay.incarnation, replay.handled, replay.inserted))
+        elif event == "wait":
+            now += 2.0
+        elif event == "tell":
+            for each in late:
+                sender.on_acks(now, *each)
+            late.clear()
+            sender.on_acks(now, replay.incarnation, replay.handled, replay.inserted)
+            sender.resend_if_still(now)
+        assert sender.pushed == sender.inserted + sender.dropped + sender.unacked
+    assert sender.empty
+    # Each once, in its order.
+    assert replay.ever == list(range(1, count + 1))
+    assert replay.inserted == (count - refused) * ROWS
+    assert sender.pushed == count * ROWS
 
 
 def test_another_shard_gets_what_is_not_acked_and_counts_on_its_own() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from session.config import Config
-from surreal_like.agent.sending import Leaving
+from surreal_like.experience.leaving import Leaving
 
 
 @pytest.mark.parametrize("rows", [0, 1234])

@@ -1,0 +1,258 @@
+"""What a recording says of itself, which parts belong together, and what is left out."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from session.errors import UsageError
+from session.wire import Message
+from session.wire.codec import encode
+from surreal_like.addons.recording.reader import Recording, load_recording
+from surreal_like.addons.recording.segments import (
+    Kind,
+    Record,
+    SegmentError,
+    SegmentWriter,
+    list_segments,
+)
+from tests.addons.recording.recorded import (
+    ACTION,
+    OBS,
+    Recorded,
+    as_bytes,
+    config_of,
+    keys,
+    numbered,
+    receive,
+    write_shard,
+)
+from tests.surreal_like.replay.chunks import chunk_of
+
+
+def of_policy(path: Path, policy: str, *sequences: int, **given: Any) -> None:
+    """A shard of a policy."""
+    chunks = [numbered(n) for n in sequences]
+    for chunk in chunks:
+        chunk.policy = policy
+    name = "replay-0" if policy == "default" else f"replay-{policy}-0"
+    write_shard(path, chunks, name=name, **given)
+
+
+def test_all_shards_are_read_one_after_the_other(tmp_path: Path) -> None:
+    for shard in (1, 0, 2):
+        chunks = [numbered(n, sender=f"agent-{shard}") for n in (1, 2)]
+        write_shard(tmp_path, chunks, name=f"replay-{shard}")
+    expected = [(f"agent-{shard}", 1, n) for shard in range(3) for n in (1, 2)]
+    assert keys(tmp_path) == expected
+    recording = load_recording(tmp_path)
+    names = [shard.name for shard, _ in recording.chunks()]
+    assert names == [f"replay-{shard}" for shard in range(3) for _ in (1, 2)]
+    files = (tmp_path / "recording").glob("*/*")
+    assert recording.size_bytes == sum(path.stat().st_size for path in files)
+
+
+def test_a_run_its_recording_and_one_shard_can_be_named(tmp_path: Path) -> None:
+    for shard in range(2):
+        chunk = numbered(1, sender=f"agent-{shard}")
+        write_shard(tmp_path, [chunk], name=f"replay-{shard}")
+    folder = tmp_path / "recording"
+    both = [("agent-0", 1, 1), ("agent-1", 1, 1)]
+    assert [keys(each) for each in (tmp_path, folder, folder / "replay-1")] == [
+        both,
+        both,
+        both[1:],
+    ]
+    elsewhere = tmp_path / "copy"
+    shutil.copytree(folder, elsewhere)
+    assert keys(elsewhere) == both
+
+
+def test_it_says_which_run_it_is_of_and_what_its_rows_are(tmp_path: Path) -> None:
+    write_shard(tmp_path, [numbered(1)])
+    recording = Recording(tmp_path)
+    assert recording.run == {
+        "id": "a-run",
+        "algorithm": "dqn",
+        "environment": "toy:none",
+        "policy": "default",
+    }
+    assert recording.specs == {"obs_spec": OBS, "action_spec": ACTION}
+
+
+def test_specs_of_stacks_are_those_of_single_frames(tmp_path: Path) -> None:
+    config = config_of(frame_stack=4, obs_spec={"type": "uint8", "dim": [4, 84, 84]})
+    write_shard(tmp_path, [numbered(1)], config=config)
+    assert Recording(tmp_path).specs["obs_spec"] == {"type": "uint8", "dim": [84, 84]}
+
+
+def test_one_of_several_policies_is_named(tmp_path: Path) -> None:
+    of_policy(tmp_path, "left", 1, 2)
+    # Its rows may be others.
+    of_policy(tmp_path, "right", 3, config=config_of(action_spec={"type": "discrete", "dim": [7]}))
+    with pytest.raises(UsageError, match="is of the policies left, right: name one of them"):
+        Recording(tmp_path)
+    with pytest.raises(UsageError, match="has no policy up, it has left, right"):
+        Recording(tmp_path, "up")
+    assert [key[2] for key in keys(tmp_path, "left")] == [1, 2]
+    assert [key[2] for key in keys(tmp_path, "right")] == [3]
+    assert Recording(tmp_path, "right").policy == "right"
+
+
+@pytest.mark.parametrize("same_shard", [True, False])
+def test_two_runs_in_one_folder_are_refused_by_their_names(
+    tmp_path: Path, same_shard: bool
+) -> None:
+    write_shard(tmp_path, [numbered(1)], config=config_of("first-run"))
+    name = "replay-0" if same_shard else "replay-1"
+    write_shard(tmp_path, [numbered(1)], config=config_of("second-run"), name=name)
+    with pytest.raises(UsageError) as caught:
+        Recording(tmp_path)
+    said = str(caught.value)
+    assert "is of run first-run" in said
+    assert "of run second-run" in said
+    assert f"{name}/00000{int(same_shard)}.seg" in said
+
+
+@pytest.mark.parametrize("same_shard", [True, False])
+def test_other_rows_of_one_policy_are_refused_with_both_specs(
+    tmp_path: Path, same_shard: bool
+) -> None:
+    write_shard(tmp_path, [numbered(1)])
+    other = config_of(action_spec={"type": "discrete", "dim": [7]})
+    write_shard(tmp_path, [numbered(2)], config=other, name=f"replay-{int(not same_shard)}")
+    with pytest.raises(UsageError, match=r"have the specs .*1048576.*, those of .*\[7\]"):
+        Recording(tmp_path)
+
+
+@pytest.mark.parametrize("made", ["nothing", "empty", "run", "empty file"])
+def test_a_folder_without_a_recording_says_how_one_is_made(tmp_path: Path, made: str) -> None:
+    folder = tmp_path / "run"
+    if made != "nothing":
+        (folder / "recording" / "replay-0" if made != "empty" else folder).mkdir(parents=True)
+    if made == "empty file":
+        # Of a disk that was full.
+        (folder / "recording" / "replay-0" / "000000.seg").touch()
+    with pytest.raises(UsageError, match=r"has no recording: train with session_config\.record"):
+        Recording(folder)
+
+
+def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
+    write_shard(tmp_path, [numbered(1)])
+    (path,) = list_segments(tmp_path / "recording" / "replay-0")
+    path.write_bytes(path.read_bytes().replace(b"SLREC\1", b"SLREC\2", 1))
+    with pytest.raises(SegmentError, match=r"has format 2 of recordings, this version reads 1"):
+        Recording(tmp_path)
+
+
+def test_a_chunk_that_two_shards_have_got_is_read_once(tmp_path: Path) -> None:
+    """Its ack was lost, and the sender has gone on at another shard."""
+    write_shard(tmp_path, [numbered(n) for n in (1, 2, 3)])
+    write_shard(tmp_path, [numbered(n) for n in (3, 4)], name="replay-1")
+    recording = Recording(tmp_path)
+    assert [chunk.sequence for _, chunk in recording.chunks()] == [1, 2, 3, 4]
+    assert sum(len(episode) + 1 for episode in recording) == 12
+    parts = [[chunk.sequence for chunk in recording.part(each, 3)] for each in range(3)]
+    assert [*chain(*parts)] == [1, 2, 3, 4]
+    # Each time anew.
+    assert len(list(recording.chunks())) == 4
+
+
+def test_a_chunk_that_a_shard_has_got_again_after_it_lost_it_is_read_once(tmp_path: Path) -> None:
+    write_shard(tmp_path, [numbered(n) for n in (1, 2)])
+    write_shard(tmp_path, [numbered(n) for n in (2, 3)])
+    assert [key[2] for key in keys(tmp_path)] == [1, 2, 3]
+    # Of another incarnation it is another one.
+    write_shard(tmp_path, [numbered(2, incarnation=9)])
+    assert keys(tmp_path)[-1] == ("agent-0", 9, 2)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 20])
+def test_all_parts_together_are_all_chunks_in_their_order(tmp_path: Path, parts: int) -> None:
+    for shard, count in ((0, 5), (1, 1), (2, 6)):
+        chunks = [numbered(n, sender=f"agent-{shard}") for n in range(1, count + 1)]
+        write_shard(tmp_path, chunks, name=f"replay-{shard}")
+    recording = Recording(tmp_path)
+    found = [
+        [(chunk.sender, chunk.incarnation, chunk.sequence) for chunk in recording.part(each, parts)]
+        for each in range(parts)
+    ]
+    assert [*chain(*found)] == keys(tmp_path)
+    sizes = list(map(len, found))
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_what_is_damaged_is_left_out_and_named(tmp_path: Path) -> None:
+    write_shard(tmp_path, [numbered(n) for n in (1, 2, 3)])
+    (path,) = list_segments(tmp_path / "recording" / "replay-0")
+    data, needle = path.read_bytes(), as_bytes(receive(numbered(2)).frames)[1]
+    assert data.count(needle) == 1
+    path.write_bytes(data.replace(needle, bytes(len(needle))))
+    recording = Recording(tmp_path)
+    assert [chunk.sequence for _, chunk in recording.chunks()] == [1, 3]
+    (damage,) = recording.damages
+    assert str(damage).startswith(f"{path}: record 4 at byte ")
+    assert str(damage).endswith(", row 3, does not have its checksum: it is left out")
+    # Read again, it is named once.
+    assert len(list(recording)) == 2
+    assert len(recording.damages) == 1
+
+
+def test_a_record_that_is_no_chunk_is_left_out_and_named(tmp_path: Path) -> None:
+    shard = Recorded(tmp_path)
+    shard.accept(numbered(1))
+    wrong = receive(numbered(2))
+    columns = {**numbered(2).columns}
+    del columns["reward"]
+    missing = receive(numbered(2))
+    missing.arrays = columns
+    wrong.fields["policy"] = 7
+    for message in (wrong, missing):
+        shard.recorder.accept(numbered(2), encode(message))
+    shard.accept(numbered(3))
+    shard.recorder.close()
+    recording = Recording(tmp_path)
+    assert [chunk.sequence for _, chunk in recording.chunks()] == [1, 3]
+    first, second = map(str, recording.damages)
+    assert "the chunk of row 3 is wrong: " in first
+    assert "chunk without a column 'reward' of float32" in second
+
+
+def test_a_segment_whose_first_record_is_damaged_is_left_out(tmp_path: Path) -> None:
+    write_shard(tmp_path, [numbered(1)])
+    write_shard(tmp_path, [numbered(2)], goes_on=True, inserted=3)
+    first, second = list_segments(tmp_path / "recording" / "replay-0")
+    data = bytearray(first.read_bytes())
+    data[60] ^= 1
+    first.write_bytes(data)
+    second.write_bytes(second.read_bytes()[:-1])
+    recording = Recording(tmp_path)
+    assert not list(recording.chunks())
+    of_first, of_second = map(str, recording.damages)
+    assert of_first.startswith(f"{first}: record 1 at byte 8")
+    assert of_second.startswith(f"{second}: record 3 at byte")
+
+
+def test_a_segment_that_does_not_say_what_it_is_of_is_left_out(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path, [numbered(1)])
+    path = shard.path / "replay-0" / "000001.seg"
+    writer = SegmentWriter(path)
+    writer.append([Record(Kind.ABOUT, 0, 0.0, encode(Message("about", {"run": {"id": "a-run"}})))])
+    writer.close()
+    recording = Recording(tmp_path)
+    assert len(list(recording.chunks())) == 1
+    (damage,) = recording.damages
+    assert str(damage).startswith(f"{path}: its first record is wrong: ")
+
+
+def test_iterating_gives_the_episodes_of_all_shards(tmp_path: Path) -> None:
+    for shard in range(2):
+        chunk = chunk_of("FMTFMU", "FMMMTF", sender=f"agent-{shard}")
+        write_shard(tmp_path, [chunk], name=f"replay-{shard}")
+    found = [(episode.sender, len(episode), episode.end) for episode in Recording(tmp_path)]
+    of_each = [(2, "terminated"), (2, "truncated"), (4, "terminated")]
+    assert found == [(f"agent-{shard}", *each) for shard in range(2) for each in of_each]
