@@ -66,7 +66,8 @@ def test_kills_lose_no_row_and_double_none(
             for name in PARTS:
                 sent += 10_000
                 train.until(lambda: train.line["replay"]["size"] >= sent)  # noqa: B023
-                assert (sent := train.line["replay"]["size"]) < ROWS - 10_000
+                sent = train.line["replay"]["size"]
+                assert sent < ROWS - 10_000
                 record_property(f"rows at the kill of {name}", sent)
                 record_property("recovery_seconds", train.strike(KILL, name))
         train.until(lambda: train.line["replay"]["size"] >= ROWS, seconds=200)
