@@ -222,15 +222,17 @@ def test_what_is_under_way_before_the_first_ack_is_acked_with_it() -> None:
     assert (sender.acked, sender.inserted) == (2, 20)
     assert offer(sender, 3) == [5]
     assert (sender.pushed, sender.inserted, sender.acked) == (50, 40, 4)
-
-
-def test_nothing_is_skipped_while_chunks_are_kept() -> None:
-    sender = resuming()
-    assert offer(sender, 3) == [1, 2, 3]
     send_all(sender)
-    sender.on_acks(0.1, 7, 1, 10)
-    sender.on_acks(0.2, 8, 2, 20)
-    assert offer(sender) == [4]
+    sender.on_acks(0.2, 7, 5, 50)
+    assert (sender.inserted, sender.dropped) == (50, 0)
+
+
+def test_what_another_replay_has_handled_is_not_sent_again() -> None:
+    """As of a sender that goes on: what was acked and is lost with a shard stays lost."""
+    sender = resuming()
+    sender.on_acks(0.1, 7, 2, 20)
+    sender.on_acks(0.2, 8)
+    assert offer(sender, 3) == [3]
 
 
 def test_only_a_window_that_resumes_skips() -> None:
