@@ -189,6 +189,14 @@ def test_an_environment_that_resets_within_its_step_is_refused(
     assert "session_config.record.what=all" in said.err
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_training_from_nothing_is_refused_in_one_line(command: Command, tmp_path: Path) -> None:
+    said = command("train", "small.yaml", "--on", "serial", "session_config.dataset.path=nope")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "nope has no recording: train with session_config.record.what=all" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
 # -- data ---------------------------------------------------------------------------------------
 
 
