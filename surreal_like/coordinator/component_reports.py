@@ -41,9 +41,6 @@ class Monitor:
         self._context, self._record, self._learners = context, record, learners
         self._call = Call(self._ask_accounts, again_seconds=_ACCOUNTS_SECONDS)
         self._standstill = Standstill(context.clock.now())
-        session = context.config.session_config
-        # False in a run that learns from recorded rows only: no step of it is missing.
-        self._acts = bool(count_acting(session)) or not is_fed(session)
         # Newest line of progress.
         self._line: Mapping[str, Any] = {}
         # Sender with incarnation -> the account that it reported to the parameter server.
@@ -126,7 +123,9 @@ class Monitor:
             "updates": record.iterations,
             "inserted": record.accounts.rows().inserted,
         }
-        if not self._acts:
+        session = self._context.config.session_config
+        if is_fed(session) and not count_acting(session):
+            # It learns from recorded rows only: no step is missing.
             del numbers["env_steps"]
         stood = self._standstill.look(now, numbers)
         if not stood or not learns:

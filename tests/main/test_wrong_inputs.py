@@ -811,12 +811,6 @@ RESOLVED = (
         "0 episodes",
         "at least one",
     ),
-    setting(
-        "a data set of nobody",
-        "session_config.dataset.path=nope",
-        "nope has no recording",
-        "train with session_config.record.what=all",
-    ),
     Wrong(
         "more than always",
         ("record", "ended", "--out", "x", "--epsilon", "1.5"),

@@ -91,6 +91,30 @@ def test_the_same_seed_records_the_same_episodes(
     assert a == b != c
 
 
+def test_the_best_actions_are_played_or_those_of_the_policy(
+    command: Command, tmp_path: Path
+) -> None:
+    run = trained(tmp_path / "run", "toy:chain", "ppo")
+    words = ("record", str(run), "--episodes", "6", "--seed", "1")
+    assert command(*words, "--out", "best").code == 0
+    assert command(*words, "--out", "drawn", "--stochastic").code == 0
+    # In each state the chain goes the same way.
+    assert len(set(actions(tmp_path / "best"))) == 1
+    assert set(actions(tmp_path / "drawn")) == {0, 1}
+
+
+def test_the_environment_is_that_of_training(command: Command, tmp_path: Path) -> None:
+    limits = {
+        "env_config.env_args": {"max_episode_steps": 12},
+        "env_config.eval_mode": {"max_episode_steps": 3},
+    }
+    run = trained(tmp_path / "run", "gym:CartPole-v1", "dqn", **limits)
+    assert command("record", str(run), "--out", "demos", "--episodes", "8").code == 0
+    lengths = [len(episode) for episode in Recording(tmp_path / "demos")]
+    assert min(lengths) > 3
+    assert max(lengths) <= 12
+
+
 def test_epsilon_is_the_share_of_random_actions(
     command: Command, chain: Path, tmp_path: Path
 ) -> None:
@@ -187,6 +211,14 @@ def test_an_environment_that_resets_within_its_step_is_refused(
     assert said.code == 2
     assert "resets within its step" in said.err
     assert "session_config.record.what=all" in said.err
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_training_from_nothing_is_refused_in_one_line(command: Command, tmp_path: Path) -> None:
+    said = command("train", "small.yaml", "--on", "serial", "session_config.dataset.path=nope")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "nope has no recording: train with session_config.record.what=all" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
 # -- data ---------------------------------------------------------------------------------------

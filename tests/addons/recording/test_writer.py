@@ -163,6 +163,13 @@ def test_a_cut_episode_stays_cut_and_the_next_ones_are_whole(tmp_path: Path) -> 
     found = list(Recording(tmp_path))
     assert [(each.terminated, each.truncated) for each in found] == ends
     assert {(len(each), each.begun) for each in found} == {(4, True)}
+    # A stream that is cut gets no further rows.
+    chunks = [chunk for _, chunk in Recording(tmp_path).chunks()]
+    assert [(chunk.streams, chunk.tail) for chunk in chunks] == [
+        ([0], True),
+        ([1], True),
+        ([2], True),
+    ]
 
 
 GOOD = {"observations": np.zeros((4, 3), np.float32), "actions": [0, 1, 2], "rewards": [1, 2, 3]}
@@ -209,6 +216,27 @@ def test_what_is_no_episode_is_refused_with_its_number(
         writer.add(**GOOD, truncated=True)
         assert writer.episodes == 2
     assert [each.end for each in Recording(tmp_path)] == ["terminated", "truncated"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"more": np.zeros((4, 3))}, "obs/more: not in the spec of observations"),
+        ({"deep": {"a": np.zeros((4, 3), np.float32)}}, "obs/deep/b is missing, there are obs/"),
+        ({"image": np.full((4, 4, 4), 256)}, "obs/image: 256"),
+    ],
+    ids=str,
+)
+def test_each_part_of_an_observation_is_checked(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    made = episode("dict", "discrete", 3, np.random.default_rng(0))
+    with writer_of(tmp_path, "dict") as writer:
+        writer.add(**made)
+        wrong = {**made, "observations": {**made["observations"], **change}}
+        with pytest.raises(DataError, match=f"^episode 2: {said}"):
+            writer.add(**wrong)
+    assert len(list(Recording(tmp_path))) == 1
 
 
 @pytest.mark.parametrize("rows", [1, 1000])

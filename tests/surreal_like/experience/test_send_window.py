@@ -14,10 +14,12 @@ ROWS = 10
 BYTES = 100
 
 
-def window(
-    *, max_bytes: int = 10_000, max_chunks: int = 1000, resumes: bool = False
-) -> SenderWindow:
-    return SenderWindow(max_bytes, max_chunks, resumes)
+def window(*, max_bytes: int = 10_000, max_chunks: int = 1000) -> SenderWindow:
+    return SenderWindow(max_bytes, max_chunks)
+
+
+def resuming() -> SenderWindow:
+    return SenderWindow(10_000, 1000, resumes=True)
 
 
 def keep(sender: SenderWindow, count: int = 1) -> None:
@@ -200,7 +202,7 @@ def offer(sender: SenderWindow, count: int = 1) -> list[int]:
 
 
 def test_what_an_earlier_process_has_sent_is_skipped() -> None:
-    sender = window(resumes=True)
+    sender = resuming()
     sender.on_acks(0.1, 7, 3, 30)
     assert offer(sender, 5) == [4, 5]
     assert send_all(sender) == [4, 5]
@@ -211,7 +213,7 @@ def test_what_an_earlier_process_has_sent_is_skipped() -> None:
 
 
 def test_what_is_under_way_before_the_first_ack_is_acked_with_it() -> None:
-    sender = window(resumes=True)
+    sender = resuming()
     assert offer(sender, 2) == [1, 2]
     send_all(sender)
     # Of the process before; its own two are duplicates.
@@ -220,15 +222,17 @@ def test_what_is_under_way_before_the_first_ack_is_acked_with_it() -> None:
     assert (sender.acked, sender.inserted) == (2, 20)
     assert offer(sender, 3) == [5]
     assert (sender.pushed, sender.inserted, sender.acked) == (50, 40, 4)
-
-
-def test_nothing_is_skipped_while_chunks_are_kept() -> None:
-    sender = window(resumes=True)
-    assert offer(sender, 3) == [1, 2, 3]
     send_all(sender)
-    sender.on_acks(0.1, 7, 1, 10)
-    sender.on_acks(0.2, 8, 2, 20)
-    assert offer(sender) == [4]
+    sender.on_acks(0.2, 7, 5, 50)
+    assert (sender.inserted, sender.dropped) == (50, 0)
+
+
+def test_what_another_replay_has_handled_is_not_sent_again() -> None:
+    """As of a sender that goes on: what was acked and is lost with a shard stays lost."""
+    sender = resuming()
+    sender.on_acks(0.1, 7, 2, 20)
+    sender.on_acks(0.2, 8)
+    assert offer(sender, 3) == [3]
 
 
 def test_only_a_window_that_resumes_skips() -> None:
@@ -240,7 +244,7 @@ def test_only_a_window_that_resumes_skips() -> None:
 
 @pytest.mark.parametrize("dropped", [0, 1, 2])
 def test_rows_that_replay_has_dropped_before_are_dropped_in_the_sum(dropped: int) -> None:
-    sender = window(resumes=True)
+    sender = resuming()
     sender.on_acks(0.1, 7, 5, (5 - dropped) * ROWS)
     assert offer(sender, 8) == [6, 7, 8]
     send_all(sender)
@@ -249,7 +253,7 @@ def test_rows_that_replay_has_dropped_before_are_dropped_in_the_sum(dropped: int
 
 
 def test_a_goodbye_that_was_handled_is_skipped() -> None:
-    sender = window(resumes=True)
+    sender = resuming()
     sender.on_acks(0.1, 7, 3, 20)
     assert offer(sender, 2) == []
     assert sender.skip(0)
@@ -334,7 +338,7 @@ def test_processes_that_send_the_same_send_each_chunk_until_it_is_handled(
     events: list[str],
 ) -> None:
     """A sender that resumes is killed again and again; replay goes on."""
-    sender, replay, now = window(resumes=True), TwinReplay(), 0.0
+    sender, replay, now = resuming(), TwinReplay(), 0.0
     pipe: list[tuple[int, int]] = []
     late: list[tuple[int, int, int]] = []
     refused, count = 0, 12
@@ -351,7 +355,7 @@ def test_processes_that_send_the_same_send_each_chunk_until_it_is_handled(
             replay.take(*pipe.pop(0), accept=event == "arrive")
             refused += event == "refuse" and replay.handled > before
         elif event == "again":
-            sender = window(resumes=True)
+            sender = resuming()
             late.clear()
         elif event == "late":
             late.append((replay.incarnation, replay.handled, replay.inserted))
