@@ -176,20 +176,21 @@ class RecordingWriter:
             raise DataError("no reward: expected at least one step")
         columns = {}
         found = nest.flatten(observations, "obs")
+        given = ", ".join(found)
         for name, spec in self._obs.items():
             if name not in found:
-                raise DataError(f"{name} is missing, there are {', '.join(found)}")
+                raise DataError(f"{name} is missing, there are {given}")
             columns[name] = _check(name, found.pop(name), spec, steps + 1)
         if found:
             raise DataError(f"{', '.join(found)}: not in the spec of observations")
         columns["action"] = _with_last(_check("actions", actions, self._action, steps))
         columns["reward"] = np.concatenate([np.zeros(1, np.float32), reward])
         _REWARD.validate("rewards", columns["reward"])
-        given = cast("versions", versions, np.int64)
-        if given.shape not in ((), (steps,)):
-            raise DataError(f"versions: {list(given.shape)} given, expected [{steps}]")
-        given = np.broadcast_to(given, (steps,))
-        columns["version"] = np.append(given, given[-1:])
+        acted = cast("versions", versions, np.int64)
+        if acted.shape not in ((), (steps,)):
+            raise DataError(f"versions: {list(acted.shape)} given, expected [{steps}]")
+        acted = np.broadcast_to(acted, (steps,))
+        columns["version"] = np.append(acted, acted[-1:])
         for name, column in nest.flatten(extras or {}, "extras").items():
             columns[name] = _with_last(_check_extra(name, column, steps))
         return columns
