@@ -235,7 +235,10 @@ class AckTracker:
         account = self._accounts.get((chunk.sender, chunk.incarnation))
         rows, steps = (0, 0) if account is None else (account.seen_rows, account.env_steps)
         follows = chunk.rows - chunk.size == rows
-        return max(0, chunk.env_steps - steps) if follows else chunk.count_steps()
+        if follows:
+            return max(0, chunk.env_steps - steps)
+        # Of recorded rows its sender has counted none.
+        return min(chunk.env_steps, chunk.count_steps())
 
     def admit(self, chunk: Chunk) -> bool:
         """Returns True if a chunk is new and of its sender's newest incarnation.

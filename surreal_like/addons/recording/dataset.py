@@ -13,7 +13,7 @@ from session.addons import count_acting
 from session.config import Config
 from session.errors import ConfigError
 from session.process.component import split_name
-from session.process.context import Context
+from session.process.context import Context, run_part
 from session.process.periodic import Every, Rate
 from session.process.service import Service
 from session.wire.one_way_sockets import Socket
@@ -121,6 +121,8 @@ class _Feed:
         self._context, self._reported = context, 0
         self._recording = open_source(config, key, policy)
         self._chunks = adapt(self._recording.part(*part), self._columns)
+        if _is_restored(context, policy):
+            self._chunks = iter(())
 
     def send(self) -> bool:
         """Sends what replay takes now; returns True if more may be sent at once."""
@@ -145,6 +147,16 @@ class _Feed:
         for damage in damages[self._reported :]:
             self._context.event("recording_damaged", str(damage))
         self._reported = len(damages)
+
+
+def _is_restored(context: Context, policy: str) -> bool:
+    """Returns True in a resumed run whose replay has the rows in its snapshots."""
+    name = PolicyId(policy).shard(context.component.index)
+    folder = context.folder
+    if run_part(context.config) <= 1 or folder is None:
+        return False
+    snapshot = context.config.session_config.replay.snapshot
+    return bool(snapshot and any((folder.checkpoints / name).glob("*/state.json")))
 
 
 def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from session.errors import DecodeError, UsageError
 from session.folder import RunFolder
+from session.process.component import split_name
 from session.wire import Message
 from surreal_like.addons.recording.about import ABOUT
 from surreal_like.addons.recording.episodes import Episode, EpisodeReader
@@ -20,6 +21,7 @@ from surreal_like.addons.recording.segments import (
     Segment,
     list_segments,
 )
+from surreal_like.addons.recording.sources import SOURCES
 from surreal_like.experience.chunk import CHUNK, Chunk
 
 # Sender, its incarnation, and the number of a chunk.
@@ -124,7 +126,11 @@ def open_shards(path: str | Path) -> tuple[Path, list[Shard]]:
     place = run.recording if run.recording.is_dir() else run.path
     below = [place] if list_segments(place) else sorted(place.glob("*"))
     folders = [each for each in below if is_shard(each) and list_segments(each)]
-    shards = [shard for shard in map(Shard, folders) if shard.segments]
+    found = list(map(Shard, folders))
+    shards = [shard for shard in found if shard.segments]
+    damages = [str(damage) for shard in found for damage in shard.damages]
+    if not shards and damages:
+        raise UsageError(f"{path} has no recording that can be read: {damages[0]}")
     if not shards:
         raise UsageError(
             f"{path} has no recording: train with session_config.record.what=all, or play "
@@ -194,6 +200,17 @@ class Recording:
         known = [damage for shard in self.shards for damage in shard.damages]
         return [*known, *self._damages]
 
+    def check(self) -> None:
+        """Reads what the chunks do not need, so that :attr:`damages` has all damage."""
+        for shard in self.shards:
+            counted = set(shard.places)
+            for segment in shard.segments:
+                for head in segment.heads:
+                    if Place(segment, head) not in counted:
+                        found = segment.read(head)
+                        if isinstance(found, Damage):
+                            self._damages[found] = None
+
     def __iter__(self) -> Iterator[Episode]:
         return self.episodes()
 
@@ -234,7 +251,9 @@ class Recording:
             chunk = self._read(segment, head)
             if chunk is None:
                 continue
-            key = chunk.sender, chunk.incarnation, chunk.sequence
+            # What sends recorded rows sends the same in each part of a run.
+            again = split_name(chunk.sender)[0] in SOURCES
+            key = chunk.sender, 0 if again else chunk.incarnation, chunk.sequence
             if key not in seen:
                 seen.add(key)
                 yield chunk

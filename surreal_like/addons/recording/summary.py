@@ -30,6 +30,7 @@ def summarize(recording: Recording) -> dict[str, Any]:
         rows[shard.name] += chunk.size
         senders[chunk.sender] += chunk.size
         versions += [int(chunk.columns["version"].min()), int(chunk.columns["version"].max())]
+    recording.check()
     ends: Counter[str] = Counter()
     steps = late = 0
     returns: list[float] = []
