@@ -1,4 +1,4 @@
-"""What a recording costs replay and the learner, and how fast rows are read from one.
+"""Cost of a recording at replay and at the learner, and the rate of reading from one.
 
 The same replay service twice, with session_config.record.what all and none: experience in, between
 processes over ipc sockets. Updates of one learner with and without the journal of its batches. Rows

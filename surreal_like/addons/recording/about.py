@@ -36,7 +36,7 @@ def describe(config: Config, policy: str) -> Message:
 
     Args:
         config: config of the policy.
-        policy: its name.
+        policy: name of that policy.
     """
     env = config.env_config
     return about(

@@ -17,7 +17,7 @@ from session.process.context import Context, run_part
 from session.process.periodic import Every, Rate
 from session.process.service import Service
 from session.wire.one_way_sockets import Socket
-from surreal_like.addons.recording.reader import Recording, open_shards, policies_of
+from surreal_like.addons.recording.reader import Recording, list_policies, open_shards
 from surreal_like.addons.recording.sources import SOURCES, path_in
 from surreal_like.data.columns import Manifest, parse_columns
 from surreal_like.data.frames import frame_spec, stack_size, stack_spec
@@ -83,7 +83,7 @@ def recorded_specs(
     if not session.dataset.path or session.evaluator.num or count_acting(session):
         return None
     _, shards = open_shards(session.dataset.path)
-    if len(policies_of(shards)) > 1:
+    if len(list_policies(shards)) > 1:
         return None
     specs = shards[0].about["specs"]
     return stack_spec(specs["obs_spec"], stack_size(env)), specs["action_spec"]

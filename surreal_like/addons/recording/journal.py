@@ -78,7 +78,7 @@ class Journal:
         self._own = encode(Message("own", sender=context.wire.identity))
         self._waiting: deque[_Waiting] = deque()
         # Each is written by one thread only: no lock is needed to read them.
-        self._put_bytes = self._written_bytes = self._told_bytes = 0
+        self._put_bytes = self._written_bytes = self._announced_bytes = 0
         self._wake = threading.Event()
         self._written = threading.Condition()
         self._closing = self._late = False
@@ -110,17 +110,17 @@ class Journal:
         record = Record(kind, self.number, self._context.clock.time(), frames)
         self._waiting.append(_Waiting(record, size))
         self._put_bytes += size
-        if self._put_bytes - self._told_bytes >= _TOGETHER_BYTES:
-            self._tell()
+        if self._put_bytes - self._announced_bytes >= _TOGETHER_BYTES:
+            self._wake_up()
 
-    def _tell(self) -> None:
-        self._told_bytes = self._put_bytes
+    def _wake_up(self) -> None:
+        self._announced_bytes = self._put_bytes
         self._wake.set()
 
     def flush(self) -> None:
         """Waits until all is in the file, unless the disk is too slow; reports what went wrong."""
         if not self._is_idle():
-            self._tell()
+            self._wake_up()
             with self._written:
                 if not self._late:
                     self._late = not self._written.wait_for(self._is_idle, _FLUSH_SECONDS)
@@ -131,7 +131,7 @@ class Journal:
     def close(self) -> None:
         """Writes the rest, with a deadline."""
         self._closing = True
-        self._tell()
+        self._wake_up()
         self._thread.join(_CLOSE_SECONDS)
         self.report()
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from session.errors import UsageError
 from session.folder import RunFolder
+from session.json_file import TEXT, MapOf, read_object
 from surreal_like.addons.recording.flight import hash_of, tensors_of
 from surreal_like.addons.recording.rerun import Repeater
 
@@ -29,7 +30,7 @@ class Difference:
     Args:
         update: number of the update.
         tensor: name of the first tensor that differs after it.
-        largest: its largest absolute difference.
+        largest: largest absolute difference of its entries.
     """
 
     update: int
@@ -100,8 +101,7 @@ def _trace_both(
     numbers = ("--until", str(until), "--trace", str(there), str(after))
     trace(run, here, policy=policy, after=after, until=until)
     _run(code, run, policy, *numbers)
-    found: list[Any] = [json.loads((each / _HASHES).read_text()) for each in (here, there)]
-    return found[0], found[1]
+    return read_object(here / _HASHES, MapOf(TEXT)), read_object(there / _HASHES, MapOf(TEXT))
 
 
 def _run(code: Path, run: RunFolder, policy: str | None, *more: str) -> str:

@@ -142,7 +142,7 @@ def open_shards(path: str | Path) -> tuple[Path, list[Shard]]:
     return place, shards
 
 
-def policies_of(shards: Sequence[Shard]) -> list[str]:
+def list_policies(shards: Sequence[Shard]) -> list[str]:
     """Returns the names of the policies of which shards are."""
     return sorted({shard.about["run"]["policy"] for shard in shards})
 
@@ -168,7 +168,7 @@ class Recording:
 
     def __init__(self, path: str | Path, policy: str | None = None) -> None:
         self.path, shards = open_shards(path)
-        names = policies_of(shards)
+        names = list_policies(shards)
         if policy is None and len(names) > 1:
             raise UsageError(f"{path} is of the policies {', '.join(names)}: name one of them")
         if policy is not None and policy not in names:

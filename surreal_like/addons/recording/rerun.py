@@ -55,7 +55,7 @@ class ShardRows:
     """The rows of a shard as it had them when it drew each batch.
 
     Args:
-        shard: its segments.
+        shard: the shard, as recorded.
         table: an empty replay of its kind.
     """
 

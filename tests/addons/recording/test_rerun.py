@@ -162,7 +162,7 @@ def test_other_learning_is_found(rainbow: RunFolder, monkeypatch: pytest.MonkeyP
     assert repeater.run().differs == (0, 50)
 
 
-def test_rows_that_made_room_are_told(tmp_path: Path) -> None:
+def test_it_goes_on_behind_rows_that_made_room(tmp_path: Path) -> None:
     settings = {
         "session_config.record.gigabytes": 60e-6,
         "session_config.stop": {"iterations": 1500},
