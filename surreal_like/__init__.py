@@ -24,8 +24,7 @@ Bring an environment (docs/your_own_environment.md):
 
     Env, VectorEnv           base classes: reset and step, of one stream or of N
     check_env                plays random steps and reports every mistake
-    GymAdapter               an environment of Gymnasium
-    Wrapper, FrameStack      change an environment; return the newest frames of each stream
+    GymAdapter, Wrapper, FrameStack   one of Gymnasium; a change of one; its newest frames
     make_vector_env          builds the N streams of an agent or evaluator from a config
 
 Write an algorithm (docs/your_own_algorithm.md) or a replay (docs/your_own_replay.md):
@@ -40,12 +39,13 @@ Write an algorithm (docs/your_own_algorithm.md) or a replay (docs/your_own_repla
     Replay, TupleReplay, ExpTuple   write insert, sample; on batches, or on single transitions
     StringEnum               an enumeration of texts
 
-Connect a script of your own to a run (docs/scripts.md):
+Connect a script of your own to a run (docs/scripts.md) or a recording (docs/recordings.md):
 
     ExpSenderWrapper         sends the steps of an environment to replay
     ConsoleMonitor, TrainingTensorplexMonitor, EvalTensorplexMonitor    report its episodes
     TensorplexClient, LoggerplexClient   report metrics and log lines from any script
     Telemetry                collects both in a folder without a run (docs/metrics.md)
+    RecordingWriter, load_recording, Recording, Episode    write episodes; read them as arrays
 
 Names are loaded at their first use, so that processes without tensors stay small.
 """

@@ -608,9 +608,9 @@ the target of SAC is the higher critic
 - q_t = self.target.module(batch.obs_next, actions).amin(0)
 + q_t = self.target.module(batch.obs_next, actions).amax(0)
 the target of SAC is never updated
+- .for_each(learn_moments(self.policy, self.critics))
 - .for_each(update_target(self.target))
-- )
-+ )
++ .for_each(learn_moments(self.policy, self.critics))
 > tests/surreal_like/algorithm/test_ddpg.py
 the target of TD3 is the first critic
 - q_t = self.target_critics.module(batch.obs_next, actions).amin(0)

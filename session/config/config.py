@@ -115,7 +115,7 @@ class Config(dict[str, Any]):
             learner = each.get("learner_config") or {}
             (learner.get("replay") or {}).pop("columns", None)
             as_numbers(learner)
-            for name in ("model", "algo"):
+            for name in ("model", "algo", "replay"):
                 if isinstance(section := learner.get(name), dict):
                     learner[name] = _cover(section, f"{name}.")
         names = ("learner_config", "env_config")
@@ -220,6 +220,8 @@ _LATER: dict[str, Any] = {
     "algo.cql_alpha": 0.0,
     "algo.cql_actions": 10,
 }
+# Sections that came later -> their key without which they are off.
+_LATER_OFF = {"replay.demos": "path"}
 # Those of them that came later only where another key stands beside them: DQN had this one before.
 _LATER_BESIDE = {"algo.cql_alpha": "cql_actions"}
 # Schedules of learner_config.algo that were one number before.
@@ -234,6 +236,8 @@ def is_later_default(path: str, value: Any) -> bool:
         path: dotted key below its section.
         value: value of the key.
     """
+    if path in _LATER_OFF:
+        return not value.get(_LATER_OFF[path])
     return path in _LATER and bool(_LATER[path] == value)
 
 

@@ -205,7 +205,7 @@ class SenderWindow:
         self.inserted += rows
         self._acked_inserted += rows
         self.acked += 1
-        self._next = self.acked + 1
+        self._next = self.next_sequence
         return True
 
     def _judge(self) -> None:

@@ -328,6 +328,9 @@ WORDS = (
         HELP.format("record"),
     ),
     Wrong("data of nothing", ("data",), "DIR", HELP.format("data")),
+    Wrong("rerun nobody", ("rerun", "nope"), "no run 'nope'", LIST),
+    Wrong("updates of words", ("rerun", "ended", "--until", "x"), "'x'", HELP.format("rerun")),
+    Wrong("rerun of a run that kept nothing", ("rerun", "ended"), "no journal", "flight.keep=all"),
     Wrong(
         "data of nobody",
         ("data", "nope"),

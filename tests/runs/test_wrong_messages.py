@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +110,7 @@ class Theatre(Stage):
             message = decode(socket, frames, *more)
             if message is not None:
                 key = (socket.endpoint, socket.binds, message.kind)
-                self.examples.setdefault(key, copy.deepcopy(message))
+                self.examples.setdefault(key, copy.deepcopy(replace(message, frames=())))
             return message
 
         monkeypatch.setattr(Socket, "_decode", spy)

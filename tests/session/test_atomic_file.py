@@ -22,6 +22,7 @@ WRITTEN_IN_PLACE = {
     "session/process/entry.py": "a file of the kernel",
     "surreal_like/addons/analysis/export.py": "a folder that is renamed",
     "surreal_like/addons/chaos/faults.py": "zeros",
+    "surreal_like/addons/recording/other_code.py": "a folder that is removed",
     "surreal_like/experiment/user_code.py": "an archive in memory",
     "surreal_like/experiment/resolve.py": "a folder that is removed",
     "surreal_like/network/files.py": "a folder that is renamed",

@@ -107,7 +107,7 @@ def test_settings_are_refused_before_a_run(overrides: list[str], words: str) -> 
 
 
 def test_it_is_suggested_where_another_algorithm_refuses_actions() -> None:
-    with pytest.raises(ConfigError, match=r"Pendulum-v1 has continuous .*: try a3c, ddpg, impala"):
+    with pytest.raises(ConfigError, match=r"Pendulum-v1 has continuous .*: try a3c, bc, ddpg"):
         resolve(read_experiment(None, algorithm="dqn", env_name="gym:Pendulum-v1"))
 
 

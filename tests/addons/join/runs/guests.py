@@ -11,6 +11,7 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,7 +66,8 @@ def keep_examples(monkeypatch: Any) -> Examples:
     def spy(socket: Socket, frames: Any, *more: Any) -> Message | None:
         message = decode(socket, frames, *more)
         if message is not None and socket.binds:
-            found.setdefault((socket.endpoint, message.kind), copy.deepcopy(message))
+            own = replace(message, frames=())
+            found.setdefault((socket.endpoint, message.kind), copy.deepcopy(own))
         return message
 
     monkeypatch.setattr(Socket, "_decode", spy)
