@@ -55,6 +55,7 @@ def games(config: str, at_most_seconds: float) -> tuple[Row, ...]:
     )
 
 
+ENV_NAME = "env_config.env_name"
 ROWS = (
     Row("fetchreach_sac", "fetchreach_sac", -2.5, 360.0),
     Row("pointmaze_sac", "pointmaze_sac", 0.95, 900.0),
@@ -64,8 +65,12 @@ ROWS = (
     Row("halfcheetah_sac", "halfcheetah_sac", None, 10_800.0),
     Row("hopper_sac", "hopper_sac", None, 10_800.0),
     Row("walker2d_sac", "walker2d_sac", None, 10_800.0),
-    Row("halfcheetah_td3", "halfcheetah_td3", None, 3000.0),
-    Row("halfcheetah_ppo", "halfcheetah_ppo", None, 900.0),
+    Row("halfcheetah_td3", "halfcheetah_td3", None, 10_800.0),
+    Row("halfcheetah_ppo", "halfcheetah_ppo", None, 1800.0),
+    *(
+        Row(f"{name.lower()}_ppo", "halfcheetah_ppo", None, 1800.0, (f"{ENV_NAME}=gym:{name}-v5",))
+        for name in ("Hopper", "Walker2d")
+    ),
     *games("minatar_ppo", 900.0),
     *games("minatar_pqn", 900.0),
     *games("minatar_dqn", 900.0),
@@ -88,6 +93,10 @@ PEERS = (
     "halfcheetah_sac",
     "hopper_sac",
     "walker2d_sac",
+    "halfcheetah_td3",
+    "halfcheetah_ppo",
+    "hopper_ppo",
+    "walker2d_ppo",
     *(f"minatar_{each} {game}" for each in ("ppo", "dqn") for game in WITH_A_PEER),
 )
 

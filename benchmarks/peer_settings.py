@@ -19,10 +19,8 @@ _OF_ALL: Settings = {
     "algo.reward_clip": 0.0,
     "algo.reward_scale": 1.0,
     "algo.reward_function": None,
-    "algo.normalize_rewards": False,
     "model.torso": "",
     "model.layer_norm": False,
-    "model.normalize_obs": False,
     "model.frozen": [],
     "parts": [],
 }
@@ -34,6 +32,8 @@ _OF_ENVIRONMENT: Settings = {
     "clip_action": True,
 }
 _OF_REPLAY: Settings = {
+    "algo.normalize_rewards": False,
+    "model.normalize_obs": False,
     "replay.type": "UniformReplay",
     "replay.age.max_versions": 0,
     "replay.age.half_life_versions": 0.0,
@@ -125,6 +125,12 @@ def stable_baselines3(config: Config, but: Sequence[str] = ()) -> Settings:
         "num_envs": streams,
         "limit": env.limit_episode_length,
         "steps": int(stop.env_steps),
+        # Both clip observations to +- 10, and update the moments with all rows.
+        "normalize": {
+            "obs": bool(model.normalize_obs),
+            "reward": bool(learner.algo.normalize_rewards),
+            "clip_reward": learner.algo.normalized_reward_clip or None,
+        },
         "goal": stop.eval_return,
         "episodes": stop.eval_episodes,
         "activation": model.activation,

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from clock import Clock
 from criterion import CARTPOLE
@@ -56,8 +57,10 @@ class Look(BaseCallback):  # type: ignore[misc]
 
 
 def greedy(model: Any) -> Act:
-    """Returns the greedy policy of a model."""
-    return lambda obs: model.predict(obs, deterministic=True)[0]
+    """Returns the greedy policy of a model, for observations as the environment gives them."""
+    moments = model.get_vec_normalize_env()
+    seen = moments.normalize_obs if moments else np.asarray
+    return lambda obs: model.predict(seen(obs), deterministic=True)[0]
 
 
 def main(seed: int, started: float, seconds: float) -> None:

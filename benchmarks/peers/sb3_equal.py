@@ -29,6 +29,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 
 KINDS = {"dqn": DQN, "ppo": PPO, "sac": SAC, "td3": TD3}
@@ -99,6 +100,11 @@ def make_model(experiment: Mapping[str, Any], seed: int) -> Any:
         seed=seed,
         env_kwargs={} if limit is None else {"max_episode_steps": limit},
     )
+    normalize = experiment["normalize"]
+    if normalize["obs"] or normalize["reward"]:
+        clip = normalize["clip_reward"] or np.inf
+        which = {f"norm_{name}": normalize[name] for name in ("obs", "reward")}
+        env = VecNormalize(env, **which, clip_reward=clip, gamma=arguments["gamma"])
     layers = list(experiment["layers"])
     policy: dict[str, Any] = {"net_arch": layers}
     if experiment["algorithm"] == "ppo":

@@ -50,9 +50,11 @@ def ours(config: Config, key: str) -> Any:
         return batch
     if key == "rows of a minibatch":
         return batch // algo.minibatches
-    # No algorithm of ours has these.
-    if key in ("rewards normalized", "losses", "optimizer"):
-        return {"rewards normalized": False, "losses": "means", "optimizer": "adam"}[key]
+    if key == "rewards normalized":
+        return algo.normalize_rewards
+    # No algorithm of ours has others.
+    if key in ("losses", "optimizer"):
+        return {"losses": "means", "optimizer": "adam"}[key]
     value: Any = config
     for part in key.split("."):
         value = value[part]
