@@ -77,7 +77,8 @@ def draw_kept(folder: Path = FOLDER) -> list[Path]:
     for run in kept["milestones"]:
         name = run["row"].partition(",")[0]
         config, _, game = name.partition(" ")
-        if "curve" in run:
+        # What learns from recorded data has no environment steps, and one point.
+        if len(run.get("curve", ())) > 1:
             picture = f"minatar_{game}".lower() if game else config
             pictures.setdefault(picture, []).append((run["row"], run))
     found = []
