@@ -161,6 +161,21 @@ def test_each_row_with_a_peer_has_equal_settings(row: Any) -> None:
     assert given["episodes"] == 100
 
 
+def test_a_peer_normalizes_what_ours_does() -> None:
+    [config] = [resolved(row) for row in SAMPLES.ROWS if row.name == "ppo"]
+    none = {"obs": False, "reward": False, "clip_reward": None}
+    assert PEER.stable_baselines3(config)["normalize"] == none
+    config.learner_config.model.normalize_obs = True
+    config.learner_config.algo.normalize_rewards = True
+    config.learner_config.algo.normalized_reward_clip = 10.0
+    both = {"obs": True, "reward": True, "clip_reward": 10.0}
+    assert PEER.stable_baselines3(config)["normalize"] == both
+    other_kind = request_of("pendulum_sac", ()).copy()
+    other_kind.learner_config.model.normalize_obs = True
+    with pytest.raises(SystemExit, match=r"has no learner_config\.model\.normalize_obs"):
+        PEER.stable_baselines3(other_kind)
+
+
 def test_kept_comparisons_are_of_the_settings_of_now() -> None:
     for row in result("samples")["samples"]:
         [now] = [each for each in SAMPLES.ROWS if each.name == row["name"]]
