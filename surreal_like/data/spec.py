@@ -131,6 +131,12 @@ class ActionSpec:
         """The bounds of actions that are made, float32: no action lies outside of `low`, `high`."""
         return inner_bounds(self.low, self.high)
 
+    def clip(self, actions: Any) -> Any:
+        """Returns continuous actions within their bounds; others as they are."""
+        if self.type != "continuous" or (self.low is None and self.high is None):
+            return actions
+        return np.clip(actions, *self.inner_bounds)
+
 
 def inner_bounds(low: npt.NDArray[Any] | None, high: npt.NDArray[Any] | None) -> Bounds:
     """Returns the outermost float32 numbers that do not lie outside of bounds of any float type."""

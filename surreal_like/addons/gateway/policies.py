@@ -101,10 +101,8 @@ class Policies:
         self._make, self._env_config, self._num_streams = make, env_config, num_streams
         self._inferences: dict[str, Inference] = {}
         spec = parse_action_spec(env_config.action_spec)
-        bounded = spec.array.low is not None or spec.array.high is not None
-        self._clips = bool(env_config.clip_action) and spec.type == "continuous" and bounded
+        self._clip = spec.clip if env_config.clip_action else None
         self.gives_numbers = spec.type == "discrete" and not spec.array.dim
-        self._bounds = spec.inner_bounds
 
     @property
     def version(self) -> int:
@@ -170,6 +168,4 @@ class Policies:
             streams, obs, first, rewards: See :meth:`Inference.act`.
         """
         advice = self._inference(mode).act(streams, obs, first, rewards)
-        low, high = self._bounds
-        actions: Any = np.clip(advice.action, low, high) if self._clips else advice.action
-        return Answers(advice, actions)
+        return Answers(advice, self._clip(advice.action) if self._clip else advice.action)

@@ -26,7 +26,7 @@ from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.batch import Batch
 from surreal_like.data.casts import cast
-from surreal_like.data.spec import parse_obs_spec
+from surreal_like.data.spec import parse_action_spec, parse_obs_spec
 from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
@@ -69,6 +69,8 @@ class Policy:
         self._learner = learner
         self._obs_spec = policy_spec(config.env_config.obs_spec)
         self._spec = parse_obs_spec(self._obs_spec)
+        env = config.env_config
+        self._clip = parse_action_spec(env.action_spec).clip if env.clip_action else None
         self._read = nest.unflatten(
             {
                 path: partial(cast, path, dtype=spec.dtype)
@@ -123,6 +125,9 @@ class Policy:
     ) -> tuple[Any, Any]:
         """Returns actions and the recurrent state, None for a policy without memory.
 
+        Continuous actions are within their bounds, as the environments of a run clip them, unless
+        ``env_config.clip_action`` is False. Those of :meth:`compute_actions` are as they are drawn.
+
         Args:
             obs: nest of arrays in the environment's format, or a batch with a leading axis.
             state: result of the last call, None at the start of an episode.
@@ -136,7 +141,8 @@ class Policy:
             DataError: the observation does not fit the run's ``obs_spec``, or the reward the rows.
             UsageError: the policy needs the reward.
         """
-        return self._act(obs, state, deterministic, first, reward)[:2]
+        actions, state, _ = self._act(obs, state, deterministic, first, reward)
+        return (self._clip(actions) if self._clip else actions), state
 
     def compute_actions(
         self, obs: Any, state: Any = None, deterministic: bool = False, reward: Any = None

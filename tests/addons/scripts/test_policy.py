@@ -64,6 +64,24 @@ def test_it_acts_and_gives_what_the_learner_needs() -> None:
     assert policy(obs)[0].shape == (8,)
 
 
+@pytest.mark.parametrize("clips", [True, False])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_call_gives_actions_that_an_environment_takes(clips: bool, deterministic: bool) -> None:
+    policy = make_policy(
+        "ppo",
+        env="gym:Pendulum-v1",
+        overrides=[*SMALL, f"env_config.clip_action={str(clips).lower()}"],
+    )
+    policy.set_weights({name: 1000 * each for name, each in policy.get_weights().items()})
+    obs = np.random.default_rng(1).normal(size=(64, 3)).astype(np.float32)
+    drawn, _, _ = policy.compute_actions(obs, deterministic=True)
+    assert np.abs(drawn).max() > 2
+    given, _ = policy(obs, deterministic=deterministic)
+    assert bool(np.abs(given).max() <= 2) is clips
+    if deterministic:
+        assert np.array_equal(given, np.clip(drawn, -2, 2) if clips else drawn)
+
+
 def test_a_memory_is_the_callers() -> None:
     policy = made("impala", "learner_config.model.memory=gru", "learner_config.model.memory_size=4")
     state = policy.get_initial_state(1)
