@@ -150,6 +150,12 @@ class _Graph(torch.nn.Module):
         self.recurrent = "state" in inputs
         self.outputs = ("action", "next_state") if self.recurrent else ("action",)
         self.parts = torch.nn.ModuleList(self.agent.module_dict().values())
+        env = policy.config.env_config
+        spec = parse_action_spec(env.action_spec)
+        self.bounds = [
+            None if each is None or not env.clip_action else torch.from_numpy(each)
+            for each in spec.inner_bounds
+        ]
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Returns the actions, and with a memory the next state."""
@@ -165,6 +171,8 @@ class _Graph(torch.nn.Module):
         actions = answer[0] if isinstance(answer, tuple) else answer
         if not isinstance(actions, torch.Tensor):
             raise TypeError(f"act() returns a {type(actions).__name__}, computed outside of torch")
+        if self.bounds != [None, None]:
+            actions = actions.clamp(*self.bounds)
         return (actions, self.agent.state) if self.recurrent else actions
 
 
