@@ -24,7 +24,7 @@ Bring an environment (docs/your_own_environment.md):
 
     Env, VectorEnv           base classes: reset and step, of one stream or of N
     check_env                plays random steps and reports every mistake
-    GymAdapter, Wrapper, FrameStack   one of Gymnasium; a change of one; its newest frames
+    GymAdapter, Wrapper, FrameStack   adapt one of Gymnasium; change one; stack its frames
     make_vector_env          builds the N streams of an agent or evaluator from a config
 
 Write an algorithm (docs/your_own_algorithm.md) or a replay (docs/your_own_replay.md):

@@ -17,7 +17,7 @@ there is none. Neither torch nor gymnasium is imported here.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -131,11 +131,16 @@ class ActionSpec:
         """The bounds of actions that are made, float32: no action lies outside of `low`, `high`."""
         return inner_bounds(self.low, self.high)
 
-    def clip(self, actions: Any) -> Any:
-        """Returns continuous actions within their bounds; others as they are."""
-        if self.type != "continuous" or (self.low is None and self.high is None):
-            return actions
-        return np.clip(actions, *self.inner_bounds)
+
+def make_clip(env_config: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Returns what the environments of a run do with actions outside their bounds.
+
+    With `clip_action` it clips continuous actions; otherwise it leaves actions as they are.
+    """
+    low, high = parse_action_spec(env_config["action_spec"]).inner_bounds
+    if not env_config["clip_action"] or (low is None and high is None):
+        return lambda actions: actions
+    return lambda actions: np.clip(actions, low, high)
 
 
 def inner_bounds(low: npt.NDArray[Any] | None, high: npt.NDArray[Any] | None) -> Bounds:

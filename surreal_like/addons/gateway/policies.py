@@ -15,7 +15,7 @@ from surreal_like.agent.acting import Acting, Indices, Rewards
 from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.data.frames import stack_size
 from surreal_like.data.parameters import Parameters
-from surreal_like.data.spec import parse_action_spec
+from surreal_like.data.spec import make_clip, parse_action_spec
 from surreal_like.data.timestep import Flags
 from surreal_like.env.frame_stack import FrameStacks
 
@@ -101,7 +101,7 @@ class Policies:
         self._make, self._env_config, self._num_streams = make, env_config, num_streams
         self._inferences: dict[str, Inference] = {}
         spec = parse_action_spec(env_config.action_spec)
-        self._clip = spec.clip if env_config.clip_action else None
+        self._clip = make_clip(env_config)
         self.gives_numbers = spec.type == "discrete" and not spec.array.dim
 
     @property
@@ -168,4 +168,4 @@ class Policies:
             streams, obs, first, rewards: See :meth:`Inference.act`.
         """
         advice = self._inference(mode).act(streams, obs, first, rewards)
-        return Answers(advice, self._clip(advice.action) if self._clip else advice.action)
+        return Answers(advice, self._clip(advice.action))

@@ -72,6 +72,7 @@ class BCAgent(Agent):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.policy = self.make_model(self.learner_config, self.env_config).freeze()
+        self.action_spec = parse_action_spec(self.env_config.action_spec)
 
     def act(self, obs: Any) -> npt.NDArray[Any]:
         """Returns the actions `[N, *dim]` of observations `[N, ...]`."""
@@ -83,7 +84,7 @@ class BCAgent(Agent):
 
     def to_env(self, actions: torch.Tensor) -> torch.Tensor:
         """Returns the environment's actions `[N, *dim]` of those of the policy."""
-        spec = parse_action_spec(self.env_config.action_spec)
+        spec = self.action_spec
         return actions.reshape(-1, *spec.dim) if spec.type == "continuous" else actions
 
     def module_dict(self) -> dict[str, nn.Module]:

@@ -1,4 +1,4 @@
-"""A journal: segments that a thread appends to, so that a slow disk delays nobody."""
+"""A journal: segments that a thread appends to, so that a slow disk delays no process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,10 @@ from session.errors import describe
 from session.process.context import Context
 from session.wire import Message
 from session.wire.codec import encode, size_bytes
-from surreal_like.addons.recording.segments import (
-    Kind,
-    Record,
-    SegmentWriter,
-    list_segments,
-    name_segment,
-)
+from surreal_like.addons.recording.segments import Kind, Record, SegmentedWriter
 
 # Bytes that may wait for the disk.
 AHEAD_BYTES = 64 << 20
-SEGMENT_BYTES = 64 << 20
-# A journal has at least so many segments before the oldest goes.
-_LEAST_SEGMENTS = 4
 # Records are written together: each time that the thread runs takes time of its process.
 _TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 18, 0.2
 # Longest time for which a process waits for the disk.
@@ -71,7 +62,6 @@ class Journal:
         self.number = number
         self._context, self._folder, self._unit = context, folder, unit
         self._limit_bytes = limit_bytes
-        self._segment_bytes = min(SEGMENT_BYTES, limit_bytes / _LEAST_SEGMENTS)
         about.sender = context.wire.identity
         self._about = encode(about)
         # Of records that hold nothing but a number.
@@ -84,10 +74,9 @@ class Journal:
         self._closing = self._late = False
         # What stopped it, and the number of the first record that is not in it.
         self._failure: tuple[str, int] | None = None
-        # Its oldest part was removed; that was reported.
-        self._full = self._full_reported = False
-        self._writer: SegmentWriter | None = None
-        self._sealed: list[tuple[Path, int]] = []
+        self._full_reported = False
+        # Of the thread.
+        self._segments: SegmentedWriter | None = None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -140,7 +129,8 @@ class Journal:
 
     def report(self) -> None:
         """Reports what the thread has met."""
-        if self._full and not self._full_reported:
+        full = self._segments is not None and self._segments.removed
+        if full and not self._full_reported:
             self._full_reported = True
             self._context.event("recording_full", "its oldest part makes room for new rows")
         if self._failure is not None and not self.stopped:
@@ -154,14 +144,13 @@ class Journal:
     def _run(self) -> None:
         number = self.number
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._sealed = [(path, path.stat().st_size) for path in list_segments(self._folder)]
+            self._segments = SegmentedWriter(self._folder, self._about, self._limit_bytes)
             while self._waiting or not self._closing:
                 self._wake.wait(_TOGETHER_SECONDS)
                 self._wake.clear()
                 while self._waiting:
                     number = self._waiting[0].record.number
-                    self._write_some()
+                    self._write_some(self._segments)
                 with self._written:
                     self._written.notify_all()
         except OSError as error:
@@ -170,34 +159,15 @@ class Journal:
             with self._written:
                 self._written.notify_all()
         finally:
-            if self._writer is not None:
-                self._writer.close()
+            if self._segments is not None:
+                self._segments.close()
 
-    def _write_some(self) -> None:
+    def _write_some(self, segments: SegmentedWriter) -> None:
         """Writes some of what waits, into one segment."""
-        if self._writer is not None and self._writer.size_bytes >= self._segment_bytes:
-            self._writer.close()
-            self._sealed.append((self._writer.path, self._writer.size_bytes))
-            self._writer = None
-        records, size, room = [], 0, self._segment_bytes
-        if self._writer is None:
-            self._make_room()
-            number = int(self._sealed[-1][0].stem) + 1 if self._sealed else 0
-            self._writer = SegmentWriter(name_segment(self._folder, number))
-            first = self._waiting[0].record
-            records.append(Record(Kind.ABOUT, first.number, first.time, self._about))
-        room -= self._writer.size_bytes
-        while self._waiting and size < min(_TOGETHER_BYTES, room):
+        records, size, most = [], 0, min(_TOGETHER_BYTES, segments.room_bytes)
+        while self._waiting and size < most:
             waiting = self._waiting.popleft()
             records.append(waiting.record)
             size += waiting.size_bytes
-        self._writer.append(records)
+        segments.append(records)
         self._written_bytes += size
-
-    def _make_room(self) -> None:
-        size = sum(size for _, size in self._sealed) + self._segment_bytes
-        while size > self._limit_bytes and len(self._sealed) > 1:
-            path, gone = self._sealed.pop(0)
-            path.unlink(missing_ok=True)
-            size -= gone
-            self._full = True

@@ -8,6 +8,7 @@ message. All are padded to eight bytes, so that the arrays of a mapped file are 
 from __future__ import annotations
 
 import enum
+import math
 import mmap
 import os
 import struct
@@ -34,6 +35,9 @@ _ALIGNMENT_BYTES = 8
 _LENGTH = np.dtype("<u4")
 # Of one call of the system: writev(2).
 _MOST_BUFFERS = 1000
+SEGMENT_BYTES = 64 << 20
+# A folder has at least so many segments before the oldest goes.
+_LEAST_SEGMENTS = 4
 
 
 class Kind(enum.IntEnum):
@@ -178,6 +182,67 @@ class SegmentWriter:
     def close(self) -> None:
         """Closes the file."""
         os.close(self._file)
+
+
+class SegmentedWriter:
+    """Appends records to the segments of a folder; where one is full, the next one begins.
+
+    Args:
+        folder: the folder, which is made if it is missing.
+        about: frames of the first record of each segment.
+        limit_bytes: most bytes of all segments of the folder; the oldest makes room.
+
+    Attributes:
+        removed: True once a segment has made room.
+
+    Raises:
+        OSError: the folder cannot be made or read.
+    """
+
+    def __init__(self, folder: Path, about: Sequence[Any], limit_bytes: float = math.inf) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.removed = False
+        self._folder, self._about, self._limit_bytes = folder, about, limit_bytes
+        self._segment_bytes = min(SEGMENT_BYTES, limit_bytes / _LEAST_SEGMENTS)
+        self._sealed = [(path, path.stat().st_size) for path in list_segments(folder)]
+        self._writer: SegmentWriter | None = None
+
+    @property
+    def room_bytes(self) -> float:
+        """Bytes that fit into the segment of the next records."""
+        size = 0 if self._writer is None else self._writer.size_bytes
+        return self._segment_bytes - (size if size < self._segment_bytes else 0)
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Appends one or more records to one segment.
+
+        Raises:
+            OSError: they were not written.
+        """
+        if self._writer is not None and self._writer.size_bytes >= self._segment_bytes:
+            self.close()
+        if self._writer is None:
+            self._make_room()
+            number = int(self._sealed[-1][0].stem) + 1 if self._sealed else 0
+            self._writer = SegmentWriter(name_segment(self._folder, number))
+            first = records[0]
+            records = [Record(Kind.ABOUT, first.number, first.time, self._about), *records]
+        self._writer.append(records)
+
+    def _make_room(self) -> None:
+        size = sum(size for _, size in self._sealed) + self._segment_bytes
+        while size > self._limit_bytes and len(self._sealed) > 1:
+            path, gone = self._sealed.pop(0)
+            path.unlink(missing_ok=True)
+            size -= gone
+            self.removed = True
+
+    def close(self) -> None:
+        """Closes the file; records that are appended later begin the next segment."""
+        if self._writer is not None:
+            self._writer.close()
+            self._sealed.append((self._writer.path, self._writer.size_bytes))
+            self._writer = None
 
 
 class SegmentError(SurrealError):

@@ -18,14 +18,7 @@ from session.nest import Array
 from session.wire import Identity
 from session.wire.codec import encode
 from surreal_like.addons.recording.about import about
-from surreal_like.addons.recording.journal import SEGMENT_BYTES
-from surreal_like.addons.recording.segments import (
-    Kind,
-    Record,
-    SegmentWriter,
-    list_segments,
-    name_segment,
-)
+from surreal_like.addons.recording.segments import Kind, Record, SegmentedWriter, list_segments
 from surreal_like.data.casts import cast
 from surreal_like.data.columns import Manifest, manifest_of
 from surreal_like.data.frames import frame_spec, stack_size
@@ -77,24 +70,22 @@ class RecordingWriter:
         run: str = "",
         sender: str = "writer",
     ) -> None:
-        self._folder = Path(path) / PolicyId(policy).shard(0)
-        if list_segments(self._folder):
-            raise UsageError(f"{self._folder} holds a recording: choose another folder")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(path) / PolicyId(policy).shard(0)
+        if list_segments(folder):
+            raise UsageError(f"{folder} holds a recording: choose another folder")
         self.episodes = 0
         self._obs = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._action = parse_action_spec(action_spec).array
         self.specs = {"obs_spec": dict(obs_spec), "action_spec": dict(action_spec)}
         names = {"algorithm": algorithm, "environment": environment, "policy": policy}
-        self._about = encode(about(run or secrets.token_hex(6), specs=self.specs, **names))
+        begin = about(run or secrets.token_hex(6), specs=self.specs, **names)
+        self._segments = SegmentedWriter(folder, encode(begin))
         self._identity = Identity(sender, int(time.time() * _MILLISECONDS))
         self._policy = policy
         self._parts: list[dict[str, Array]] = []
         # Dtype and shape of the columns of a row, of the first episode.
         self._manifest: Manifest = {}
         self._waiting = self._rows = self._sequence = self._stream = self._steps = 0
-        self._segments = 0
-        self._writer: SegmentWriter | None = None
 
     @classmethod
     def of_env(cls, path: str | Path, env_name: str, **settings: Any) -> RecordingWriter:
@@ -219,25 +210,13 @@ class RecordingWriter:
         chunk.rows, chunk.env_steps = self._rows + chunk.size, self._steps
         message = chunk.to_message()
         message.sender = self._identity
-        self._append(Kind.CHUNK, encode(message))
+        self._segments.append([Record(Kind.CHUNK, self._rows, time.time(), encode(message))])
         self._rows += chunk.size
-
-    def _append(self, kind: Kind, frames: Any) -> None:
-        if self._writer is not None and self._writer.size_bytes >= SEGMENT_BYTES:
-            self._writer.close()
-            self._writer = None
-        if self._writer is None:
-            self._writer = SegmentWriter(name_segment(self._folder, self._segments))
-            self._segments += 1
-            self._writer.append([Record(Kind.ABOUT, self._rows, time.time(), self._about)])
-        self._writer.append([Record(kind, self._rows, time.time(), frames)])
 
     def close(self) -> None:
         """Writes what is left, and closes the files."""
         self._flush()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._segments.close()
 
     def __enter__(self) -> Self:
         return self

@@ -26,7 +26,7 @@ from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.batch import Batch
 from surreal_like.data.casts import cast
-from surreal_like.data.spec import parse_action_spec, parse_obs_spec
+from surreal_like.data.spec import make_clip, parse_obs_spec
 from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
@@ -69,8 +69,7 @@ class Policy:
         self._learner = learner
         self._obs_spec = policy_spec(config.env_config.obs_spec)
         self._spec = parse_obs_spec(self._obs_spec)
-        env = config.env_config
-        self._clip = parse_action_spec(env.action_spec).clip if env.clip_action else None
+        self._clip = make_clip(config.env_config)
         self._read = nest.unflatten(
             {
                 path: partial(cast, path, dtype=spec.dtype)
@@ -142,7 +141,7 @@ class Policy:
             UsageError: the policy needs the reward.
         """
         actions, state, _ = self._act(obs, state, deterministic, first, reward)
-        return (self._clip(actions) if self._clip else actions), state
+        return self._clip(actions), state
 
     def compute_actions(
         self, obs: Any, state: Any = None, deterministic: bool = False, reward: Any = None

@@ -133,6 +133,21 @@ def check_written(policy: Policy, form: str, folder: Path) -> None:
     assert exporting._difference(policy, run, three) <= 1e-5
 
 
+@pytest.mark.parametrize("clips", [True, False])
+def test_actions_of_a_gaussian_are_within_their_bounds(tmp_path: Path, clips: bool) -> None:
+    words = [
+        "learner_config.model.hidden_sizes=[8]",
+        f"env_config.clip_action={str(clips).lower()}",
+    ]
+    policy = make_policy("ppo", env="gym:Pendulum-v1", overrides=words)
+    policy.set_weights({name: 1000 * each for name, each in policy.get_weights().items()})
+    path = tmp_path / "policy.pt2"
+    write_policy(policy, path, format="pt2", metadata={})
+    obs = torch.randn(64, 3, generator=torch.Generator().manual_seed(1))
+    actions = torch.export.load(path).module()(obs)
+    assert bool(actions.abs().max() <= 2) is clips
+
+
 def trained(algorithm: str, folder: Path) -> Path:
     env, settings = RUNS[algorithm]
     run = train(

@@ -228,7 +228,7 @@ def test_a_shard_without_a_run_folder_records_nothing(tmp_path: Path) -> None:
 def test_a_disk_that_hangs_ends_the_recording_and_not_the_shard(
     monkeypatch: pytest.MonkeyPatch, make: Make, events: list[str]
 ) -> None:
-    monkeypatch.setattr(Journal, "_write_some", lambda self: Event().wait(30))
+    monkeypatch.setattr(Journal, "_write_some", lambda self, segments: Event().wait(30))
     monkeypatch.setattr("surreal_like.addons.recording.journal._FLUSH_SECONDS", 0.05)
     monkeypatch.setattr("surreal_like.addons.recording.journal.AHEAD_BYTES", 10_000)
     monkeypatch.setattr("surreal_like.addons.recording.journal._CLOSE_SECONDS", 0.1)

@@ -15,6 +15,7 @@ from session import nest
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG
 from session.errors import ConfigError, UsageError
+from surreal_like.addons.recording import segments as segments_module
 from surreal_like.addons.recording import writer as writer_module
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import list_segments
@@ -105,7 +106,7 @@ def test_episodes_come_back_bit_for_bit(
     written = [episode(obs, action, steps, random, extras) for steps in lengths]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer_module, "_ROWS", int(random.choice([1, 7, 30, 1000])))
-        patch.setattr(writer_module, "SEGMENT_BYTES", int(random.choice([500, 1 << 20])))
+        patch.setattr(segments_module, "SEGMENT_BYTES", int(random.choice([500, 1 << 20])))
         with writer_of(path, obs, action) as writer:
             for each in written:
                 writer.add(**each)
@@ -292,7 +293,7 @@ def test_a_writer_without_episodes_leaves_no_recording(tmp_path: Path) -> None:
 
 
 def test_segments_have_a_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "SEGMENT_BYTES", 5000)
+    monkeypatch.setattr(segments_module, "SEGMENT_BYTES", 5000)
     monkeypatch.setattr(writer_module, "_ROWS", 10)
     with writer_of(tmp_path, policy="left") as writer:
         for _ in range(50):
