@@ -33,7 +33,7 @@ from surreal_like.addons.recording.dataset import adapt
 from surreal_like.addons.recording.flight import Flight
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.writer import RecordingWriter
-from surreal_like.data.batch import Sampled
+from surreal_like.data.batch import Place, Sampled
 from surreal_like.data.columns import Manifest
 from surreal_like.dataflow.items import columns_of
 from surreal_like.learner.learner import Learner
@@ -75,7 +75,7 @@ def learner_of(name: str, folder: Path | None) -> Learner:
     columns = {n: x.numpy() for n, x in columns_of(batch).items()}
     rows = len(batch["rewards"])
     columns |= {"weights": np.ones(rows, np.float32), "indices": np.arange(rows)}
-    batch.origin = Sampled(columns, 0, 1, {}, None, None, None, (100_000, 0))
+    batch.origin = Sampled(columns, 0, 1, {}, None, None, None, Place(100_000, 0))
     link: dict[str, Any] = {"next_batch": lambda: batch, "count_steps": lambda: 0}
     link |= {"send_priorities": lambda origin, priorities: None, "sampled": None}
     learner.link = cast(Any, SimpleNamespace(**link))

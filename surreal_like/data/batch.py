@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -14,6 +14,20 @@ from surreal_like.errors import MissingColumn
 Columns = dict[str, npt.NDArray[Any]]
 # (columns of one reply of replay, number of batches) -> the columns of each batch, in turn.
 Collate = Callable[[Mapping[str, npt.NDArray[Any]], int], Iterable[Columns]]
+
+
+class Place(NamedTuple):
+    """Place of a draw in the recording of a shard.
+
+    Attributes:
+        rows: rows that the shard had inserted.
+        cuts: roll-backs before it.
+        unrolls: rows that it had inserted before each unroll of the batch; empty for other batches.
+    """
+
+    rows: int
+    cuts: int
+    unrolls: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -33,7 +47,7 @@ class Sampled:
     last: bool | None = None
     returns: Sequence[float] | None = None
     env_steps: Sequence[int] | None = None
-    place: Sequence[int] | None = None
+    place: Place | None = None
 
 
 class Batch(dict[str, Any]):

@@ -135,6 +135,8 @@ ANSWERS: Kinds = {
             "placed": Optional(Row(Bytes(_LAYOUT_BYTES), Counts(_ARRAYS))),
             # Of a shard that is recorded: number of the next row, and of roll-backs before it.
             "place": Optional(Row(Count(), Count())),
+            # The same, of a queue: rows that were inserted before each unroll of the batch.
+            "drawn": Optional(Counts(_ROWS)),
         },
         arrays=None,
         header_bytes=LARGE_HEADER_BYTES,

@@ -89,6 +89,10 @@ class LearnerLink:
         # Newest batch at the newest publication.
         self._published_for: Sampled | None = None
 
+    def pulse(self) -> None:
+        """Sends heartbeat and telemetry if they are due."""
+        self.context.pulse()
+
     # -- batches ----------------------------------------------------------------------------------
 
     def next_batch(self) -> Batch | Signal:

@@ -280,7 +280,7 @@ class Updates(Reporting):
     def pulse(self) -> None:
         """Sends heartbeat and telemetry if they are due; called within a long update."""
         if self._link is not None:
-            self._link.context.pulse()
+            self._link.pulse()
 
     def tick_script(self) -> bool:
         """Does what is due between two batches of a script; returns False after a stop request."""

@@ -17,7 +17,7 @@ from session.process.periodic import Every
 from session.wire import Message, Wire
 from session.wire.endpoint import IPC
 from session.wire.one_way_sockets import Socket
-from surreal_like.data.batch import Collate, Columns, Sampled, split
+from surreal_like.data.batch import Collate, Columns, Place, Sampled, split
 from surreal_like.data.sender import Sender
 from surreal_like.experience.schemas import ANSWERS
 from surreal_like.replay.shard_connection import REFUSED_SECONDS, Asked, LearnedSteps, Shard
@@ -325,7 +325,10 @@ class ReplayClient:
         """Yields the batches of a reply, when they are asked for."""
         fields, incarnation = reply.fields, reply.sender.incarnation
         last, returns, env_steps = fields.get("last"), fields.get("returns"), fields["env_steps"]
-        place = fields.get("place")
+        place = None
+        if "place" in fields:
+            rows, cuts = fields["place"]
+            place = Place(rows, cuts, fields.get("drawn", ()))
         for columns in batches:
             yield Sampled(columns, shard, incarnation, stamps, last, returns, env_steps, place)
             if self._consumes:

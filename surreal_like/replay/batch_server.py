@@ -228,6 +228,7 @@ class ReplayService(Service):
             fields["last"] = self._replay.last
         if self._intake.recorder is not None:
             fields["place"] = list(self._intake.recorder.place)
+            fields["drawn"] = list(self._replay.drawn)
         if self._intake.returns is not None:
             fields["returns"] = list(self._intake.returns.moments)
         # A lost reply matters only where each row is given once; others may be held and grouped.

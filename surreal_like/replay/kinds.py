@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,8 +151,12 @@ class FIFOReplay(Table):
         Those of several agents come in chunks of as many streams as were full at the same time.
         """
         for part in experience.parts(self.plan.num_envs):
-            self.selector.arriving = part.steps
+            self.selector.arriving = part.steps, self.limiter.inserted * self.plan.unit
             super().insert(part)
+
+    @property
+    def drawn(self) -> Sequence[int]:
+        return self.selector.places
 
     def steps_of_batch(self, taken: int) -> int:
         return self.selector.steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -177,6 +177,11 @@ class Replay(Reporting):
     def rows_in(self, batch_size: int) -> int:
         """Returns how many sampled rows to count for the batch of this size just sampled."""
         return batch_size
+
+    @property
+    def drawn(self) -> Sequence[int]:
+        """Rows that were inserted before each unroll of the newest batch; none of other batches."""
+        return ()
 
     def steps_of_batch(self, taken: int) -> int:
         """Returns the environment steps that a reply with the newest batch reports.

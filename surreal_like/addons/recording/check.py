@@ -59,11 +59,10 @@ def refuse_unrepeatable(config: Config) -> None:
     replay, kind = config.learner_config.replay, load_replay_class(config.learner_config)
     for wrong, what in (
         (not issubclass(kind, Table), f"{kind.__name__} is a replay of its own"),
-        (kind.gives() != "rows", f"{kind.__name__} gives {kind.gives()}"),
+        (kind.gives() == "gradients", f"{kind.__name__} gives {kind.gives()}"),
         (replay.hindsight.proportion > 0, "goals of hindsight are drawn anew"),
         (bool(replay.demos.path), "demonstrations are a second table"),
         (config.session_config.learner.num > 1, "several learners make each update"),
-        ("policy" in config or len(config.get("policies") or {}) > 1, "several policies learn"),
     ):
         if wrong:
             raise ConfigError(

@@ -43,7 +43,15 @@ from surreal_like.replay.storage import SENDER
 
 # Batches in one record: each record takes time of the learner.
 _TOGETHER = 16
-START = Schema({"content": Text(200), "threads": Count(1), "torch": Text(200), "cpu": Text(200)})
+_MOST_THREADS = 4096
+START = Schema(
+    {
+        "content": Text(200),
+        "threads": Count(1, _MOST_THREADS),
+        "torch": Text(200),
+        "cpu": Text(200),
+    }
+)
 BATCHES = Schema(
     {
         **dict.fromkeys(
@@ -56,10 +64,13 @@ BATCHES = Schema(
         # How far the first rows lie behind the next row.
         "ages": ArrayOf("uint32", shape=(None, None)),
         "weights": ArrayOf("float32", shape=(None, None), optional=True),
+        "replayed": ArrayOf("bool", shape=(None, None), optional=True),
     },
     header_bytes=LARGE_HEADER_BYTES,
 )
 HASH = Schema({"hash": Text(64)})
+_ARRAYS = ("indices", "weights", "replayed")
+_NONE = np.zeros(0, np.bool_)
 # Of a larger batch each so many frames are in the checksum.
 _WHOLE_BYTES, _FRAMES = 1 << 20, 16
 _DIGITS = 32
@@ -82,8 +93,9 @@ class Taken(NamedTuple):
         rows, cuts: number of the next row there, and of roll-backs before it, at the draw.
         checksums: see :func:`checksum_of`.
         returns: moments of returns, where rewards are normalized.
-        indices: numbers of the first rows, ``[B]``.
-        weights: weights of the samples, ``[B]``.
+        indices: numbers of the first rows, ``[B]``; of unrolls one each, as inserted.
+        weights: weights of the samples, ``[B]``; of unrolls 1 each.
+        replayed: flags of the samples that were drawn before, ``[streams]``; empty without a queue.
     """
 
     iterations: int
@@ -96,6 +108,7 @@ class Taken(NamedTuple):
     returns: Sequence[float] | None
     indices: Array
     weights: Array
+    replayed: Array
 
 
 class Flight:
@@ -137,11 +150,11 @@ class Flight:
             self._begin()
         if iteration % self._hash_every == 0 and iteration != self._hashed:
             self._put_hash()
-        columns = sampled.columns
-        indices = columns["indices"]
+        columns, (rows, cuts, unrolls) = sampled.columns, sampled.place
+        indices = np.array(unrolls, np.int64) if unrolls else columns["indices"].copy()
+        weights = columns.get("weights")
         if len(taken) == _TOGETHER or (taken and len(taken[0].indices) != len(indices)):
             self._put_batches()
-        rows, cuts = sampled.place
         taken.append(
             Taken(
                 iteration,
@@ -152,8 +165,9 @@ class Flight:
                 cuts,
                 checksum_of(columns),
                 sampled.returns,
-                indices.copy(),
-                columns["weights"].copy(),
+                indices,
+                np.ones(len(indices), np.float32) if weights is None else weights.copy(),
+                columns.get("replayed", _NONE).copy(),
             )
         )
 
@@ -202,10 +216,12 @@ def machine() -> dict[str, Any]:
 def _message(taken: Sequence[Taken]) -> Message:
     columns = list(zip(*taken, strict=True))
     fields = dict(zip(Taken._fields, map(list, columns), strict=True))
-    indices, weights = (np.stack(fields.pop(name)) for name in ("indices", "weights"))
+    indices, weights, replayed = (np.stack(fields.pop(name)) for name in _ARRAYS)
     arrays = {"ages": (np.array(fields["rows"])[:, None] - indices).astype(np.uint32)}
     if (weights != 1.0).any():
         arrays["weights"] = weights
+    if replayed.size:
+        arrays["replayed"] = replayed
     fields["returns"] = [each if each is None else list(each) for each in fields["returns"]]
     return Message("batches", fields, arrays)
 
@@ -218,11 +234,12 @@ def batches_of(message: Message) -> Iterator[Taken]:
     """
     fields, ages = message.fields, message.arrays["ages"]
     weights = message.arrays.get("weights", np.ones(ages.shape, np.float32))
-    columns = [fields[name] for name in Taken._fields[:-2]]
-    if len({len(each) for each in (*columns, ages, weights)}) > 1:
+    replayed = message.arrays.get("replayed", np.zeros((len(ages), 0), np.bool_))
+    columns = [fields[name] for name in Taken._fields if name not in _ARRAYS]
+    if len({len(each) for each in (*columns, ages, weights, replayed)}) > 1:
         raise DecodeError("its parts are of different lengths")
     indices = np.array(fields["rows"], np.int64)[:, None] - ages
-    yield from map(Taken._make, zip(*columns, indices, weights, strict=True))
+    yield from map(Taken._make, zip(*columns, indices, weights, replayed, strict=True))
 
 
 def checksum_of(columns: Columns) -> int:
@@ -294,7 +311,7 @@ def make_flight(context: Context, learner: Learner) -> Flight | None:
     session: Any = context.config.session_config
     if session.flight.keep == "none" or context.folder is None:
         return None
-    refuse_unrepeatable(context.config)
+    refuse_unrepeatable(policy_config(context.config, learner.policy_name))
     return Flight(
         context,
         learner,

@@ -14,7 +14,7 @@ from session.checkpoint import read_state
 from session.config import Config
 from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
-from session.errors import CheckpointError, DecodeError, UsageError
+from session.errors import CheckpointError, DecodeError, UsageError, describe
 from session.folder import RunFolder
 from session.wire import Message
 from surreal_like.addons.recording.check import refuse_unrepeatable
@@ -57,10 +57,12 @@ class ShardRows:
     Args:
         shard: the shard, as recorded.
         table: an empty replay of its kind.
+        learner_config: that of the experiment.
     """
 
-    def __init__(self, shard: Shard, table: Table) -> None:
+    def __init__(self, shard: Shard, table: Table, learner_config: Config) -> None:
         self._shard, self._table = shard, table
+        self._collate = table.collate(learner_config)
         self._records = iter(
             (segment, head)
             for segment in shard.segments
@@ -86,6 +88,9 @@ class ShardRows:
         place = taken.incarnations, taken.cuts, taken.rows
         while (self._incarnation, self._cuts, self._number) != place:
             self._step()
+        return next(iter(self._collate(self._gather(taken), 1)))
+
+    def _gather(self, taken: Taken) -> Columns:
         numbers, table = taken.indices, self._table
         oldest = int(numbers.min(initial=table.storage.next_number))
         if oldest < table.storage.oldest:
@@ -104,7 +109,12 @@ class ShardRows:
         if isinstance(message, Damage):
             raise Gone(str(message))
         if head.kind is Kind.CHUNK:
-            self._insert(message, head.number)
+            chunk = self._read(message, head.number)
+            if head.number != self._number:
+                missing = f"rows {self._number:,} to {head.number:,}"
+                raise Gone(f"{missing} of {self._shard.name} are missing")
+            self._insert(chunk)
+            self._number += chunk.size
         elif head.kind is Kind.CUT:
             self._table.roll_back(head.number)
             self._number, self._cuts = head.number, self._cuts + 1
@@ -116,17 +126,43 @@ class ShardRows:
             self._incarnation, self._number = message.sender.incarnation, head.number
             self._cuts = 0
 
-    def _insert(self, message: Message, number: int) -> None:
+    def _read(self, message: Message, number: int) -> Chunk:
         try:
             if reason := CHUNK.complaint(message):
                 raise DecodeError(reason)
-            chunk = Chunk.from_message(message)
+            return Chunk.from_message(message)
         except DecodeError as error:
             raise Gone(f"the chunk of row {number:,} is wrong: {error}") from None
-        if number != self._number:
-            raise Gone(f"rows {self._number:,} to {number:,} of {self._shard.name} are missing")
+
+    def _insert(self, chunk: Chunk) -> None:
         self._table.insert_chunk(chunk)
-        self._number += chunk.size
+
+
+class ShardUnrolls(ShardRows):
+    """The unrolls of a shard, each of which is sampled without the others; see `ShardRows`."""
+
+    def __init__(self, shard: Shard, table: Table, learner_config: Config) -> None:
+        super().__init__(shard, table, learner_config)
+        self._streams: int = table.env_config["num_envs"]
+        # Rows that were inserted before it -> the unroll, whose columns are views of its file.
+        self._unrolls: dict[int, Chunk] = {}
+
+    def _insert(self, chunk: Chunk) -> None:
+        number = self._number
+        for unroll in chunk.parts(self._streams):
+            self._unrolls[number] = unroll
+            number += unroll.size
+
+    def _gather(self, taken: Taken) -> Columns:
+        table = self._table
+        for number in taken.indices.tolist():
+            if number not in self._unrolls:
+                raise Gone(f"the unroll at row {number:,} of {self._shard.name} is missing")
+            table.insert_chunk(self._unrolls[number])
+        numbers = table.selector.list_rows()
+        columns = to_columns(dict(table.view.gather(table.storage, numbers)))
+        table.selector.unmark(numbers)
+        return {**columns, "replayed": taken.replayed}
 
 
 @dataclass
@@ -165,6 +201,9 @@ class _RecordedLink(LearnerLink):
         batch, self._batch = self._batch, None
         return NOT_READY if batch is None else batch
 
+    def pulse(self) -> None:
+        """Reports nothing."""
+
     def send_priorities(self, sampled: Sampled, priorities: torch.Tensor) -> None:
         """Sends nothing: the draws are recorded, too."""
 
@@ -189,7 +228,8 @@ class Repeater:
         run.find_modules(config.session_config.import_path)
         self._run, self._policy = run, choose_policy(config, policy, run)
         self._config = config
-        refuse_unrepeatable(config)
+        own = policy_config(config, self._policy)
+        refuse_unrepeatable(own)
         place = folder_of(run.recording, self._policy)
         self._journal = Shard(place)
         if not self._journal.segments:
@@ -198,13 +238,12 @@ class Repeater:
                 "and session_config.flight.keep=all"
             )
         self._place = place
-        torch.set_num_threads(config.session_config.learner.threads)
         self.learner: Learner = learners_of(config, run)[self._policy]
         self.on_update: Callable[[], object] = lambda: None
         self._transfer = DeviceTransfer(self.learner.device)
         self._link = _RecordedLink()
         self.learner.link = self._link
-        self._shards = self._open_shards(policy_config(config, self._policy))
+        self._shards = self._open_shards(own)
 
     def _open_shards(self, own: Config) -> list[ShardRows]:
         kind = load_replay_class(own.learner_config)
@@ -213,7 +252,8 @@ class Repeater:
             name = PolicyId(self._policy).shard(number)
             table = kind(**sections_of(own))
             assert isinstance(table, Table)  # others were refused
-            shards.append(ShardRows(Shard(self._run.recording / name), table))
+            rows = ShardUnrolls if table.consumes else ShardRows
+            shards.append(rows(Shard(self._run.recording / name), table, own.learner_config))
         return shards
 
     def run(
@@ -260,7 +300,7 @@ class Repeater:
                 since = number
             else:
                 try:
-                    self._update(content)
+                    self._update(content, report)
                     self.on_update()
                     found.updates += 1
                     found.last = learner.iteration
@@ -308,6 +348,7 @@ class Repeater:
         return None
 
     def _compare_machines(self, then: Mapping[str, Any], report: Report) -> None:
+        torch.set_num_threads(then["threads"])
         for name, here in machine().items():
             if here != then[name]:
                 report(f"{name} was {then[name]} in the run, and is {here} here")
@@ -334,7 +375,7 @@ class Repeater:
                 except DecodeError as error:
                     raise UsageError(f"{where}: {error}") from None
 
-    def _update(self, taken: Taken) -> None:
+    def _update(self, taken: Taken, report: Report) -> None:
         """Learns from a batch as the run did."""
         learner = self.learner
         columns = self._shards[taken.shards].draw(taken)
@@ -348,7 +389,8 @@ class Repeater:
         self._link.give(batch, taken.env_steps)
         try:
             learner.flow.pull()
-        except Exception:  # noqa: BLE001 - the run has set the batch aside, and gone on
+        except Exception as error:  # noqa: BLE001 - the run has set the batch aside, and gone on
+            report(f"the batch after update {learner.iteration:,} is set aside: {describe(error)}")
             learner.pop_updates()
             return
         learner.iteration += len(learner.pop_updates())

@@ -22,11 +22,13 @@ class _Group(NamedTuple):
         first: number of the first row; the others follow it.
         version: the oldest version that acted in them.
         steps: environment steps of which they are.
+        place: rows that were inserted before them, since the start of the run.
     """
 
     first: int
     version: int
     steps: int = 0
+    place: int = 0
 
 
 class FIFOSelector(Selector):
@@ -45,8 +47,9 @@ class FIFOSelector(Selector):
 
     Attributes:
         replayed: number of samples that were drawn again, since the start.
-        arriving: environment steps of the group that is added next.
+        arriving: environment steps of the group that is added next, and rows before it.
         steps: environment steps of the new samples in the newest batch.
+        places: rows that were inserted before each group of the newest batch.
     """
 
     def __init__(
@@ -64,7 +67,8 @@ class FIFOSelector(Selector):
         self._rule = rule or AgeRule()
         self._groups: list[_Group] = []  # in order of their coming
         self._given = 0  # the first ones of these, which have been handed out
-        self.replayed = self.arriving = self.steps = 0
+        self.replayed = self.steps = 0
+        self.arriving, self.places = (0, 0), list[int]()
         self._newest = (0, 0)  # groups of the newest batch: new ones, drawn again
 
     def __len__(self) -> int:
@@ -106,8 +110,8 @@ class FIFOSelector(Selector):
         self._given -= unkept
         for group in numbers.reshape(-1, self._group):
             version = int(self._versions(group).min())
-            self._groups.append(_Group(int(group[0]), version, self.arriving))
-            self.arriving = 0
+            self._groups.append(_Group(int(group[0]), version, *self.arriving))
+            self.arriving = (0, 0)
 
     def unmark(self, numbers: Rows) -> int:
         """Removes samples, whole groups only; returns how many there were in the queue.
@@ -172,6 +176,7 @@ class FIFOSelector(Selector):
         self._given += fresh
         self.replayed += again * self._group
         self._newest, self.steps = (fresh, again), sum(group.steps for group in taken)
+        self.places = [group.place for group in taken + replayed]
         firsts = np.array([group.first for group in taken + replayed], np.int64)
         numbers = (firsts[:, None] + np.arange(self._group)).reshape(-1)
         return Sample(numbers, {"replayed": np.arange(len(numbers)) >= fresh * self._group})

@@ -79,6 +79,88 @@ def test_all_updates_are_equal(algorithm: str, settings: dict[str, Any], tmp_pat
     assert found.compared == 6  # at 0, 50, ..., 200, and at the end
 
 
+FEW = {
+    "session_config.stop": {"iterations": 20},
+    "session_config.flight.hash_every": 10,
+    "learner_config.replay.min_size": 0,
+}
+TWO_EACH = {**FEW, "learner_config.replay.batch_size": 2, "env_config.num_envs": 2}
+OLD_ONES = {
+    "learner_config.replay.replay_proportion": 0.5,
+    "learner_config.replay.replay_capacity": 2000,
+    "learner_config.replay.batch_size": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("ppo", {}),
+        ("ppo", {"session_config.agent.num": 2, "learner_config.replay.batch_size": 6}),
+        ("ppo", {"learner_config.algo.synchronous": True}),
+        ("ppo", {"learner_config.algo.normalize_rewards": True, "env_config.frame_stack": 3}),
+        ("pqn", {}),
+        ("impala", {}),
+        ("impala", OLD_ONES),
+    ],
+)
+def test_unrolls_are_repeated(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    run = record(tmp_path / "run", algorithm, "gym:CartPole-v1", {**TWO_EACH, **settings})
+    found = repeat(run)
+    assert (found.updates, found.compared) == (20, 3)
+    assert (found.differs, found.problems) == (None, [])
+
+
+def test_sequences_of_stacks_are_repeated(tmp_path: Path) -> None:
+    settings = {**SMALL, **FEW, "env_config.frame_stack": 2, "learner_config.replay.batch_size": 4}
+    train("memory_r2d2", launcher="serial", folder=tmp_path / "run", overrides=settings)
+    found = repeat(RunFolder(tmp_path / "run"))
+    assert (found.updates, found.differs, found.problems) == (20, None, [])
+
+
+def test_each_of_several_policies_is_repeated(tmp_path: Path) -> None:
+    settings = {**SMALL, **FEW, "session_config.sender.flush_iteration": 8}
+    settings["learner_config.replay.batch_size"] = 2
+    train("multi_cartpole_ppo", launcher="serial", folder=tmp_path / "run", overrides=settings)
+    for policy in ("left", "right"):
+        found = Repeater(RunFolder(tmp_path / "run"), policy).run()
+        assert found.updates >= 10
+        assert (found.differs, found.problems) == (None, [])
+
+
+def test_a_lost_unroll_is_named(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", "ppo", "gym:CartPole-v1", TWO_EACH)
+    change(*heads(run, "replay-0", Kind.CHUNK)[3], sealed=False)
+    found = repeat(run)
+    assert len(found.problems) == 1
+    assert "does not have its checksum" in found.problems[0]
+
+
+def test_as_many_threads_as_in_the_run(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", FEW)
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    lines: list[str] = []
+    try:
+        assert Repeater(run).run(report=lines.append).differs is None
+        assert (torch.get_num_threads(), lines) == (before, [])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_batch_that_is_set_aside_is_said(
+    rainbow: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeater, lines = Repeater(rainbow), list[str]()
+
+    def fail(adam: Adam, gradient: torch.Tensor) -> None:
+        raise ValueError("no step")
+
+    monkeypatch.setattr(Adam, "step", fail)
+    assert repeater.run(report=lines.append).differs == (0, 50)
+    assert lines[0].startswith("the batch after update 0 is set aside: ValueError('no step')")
+
+
 def test_several_shards_and_priorities_are_repeated(rainbow: RunFolder) -> None:
     found = repeat(rainbow)
     assert (found.updates, found.differs, found.problems) == (230, None, [])
@@ -179,17 +261,16 @@ def test_it_goes_on_behind_rows_that_made_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "settings", "words"),
+    ("config", "settings", "words"),
     [
-        ("ppo", {}, "FIFOReplay gives unrolls"),
-        ("r2d2", {}, "gives sequences"),
-        ("bitflip", {}, "goals of hindsight are drawn anew"),
+        ("cartpole_a3c", {}, "GradientReplay gives gradients"),
+        ("cartpole_dqn", {"session_config.learner.num": 2}, "several learners make each update"),
+        ("bitflip_dqn", {}, "goals of hindsight are drawn anew"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused(
-    algorithm: str, settings: dict[str, Any], words: str, tmp_path: Path
+    config: str, settings: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    config = {"ppo": "cartpole_ppo", "r2d2": "memory_r2d2", "bitflip": "bitflip_dqn"}[algorithm]
     with pytest.raises(ConfigError, match=words):
         train(
             config,

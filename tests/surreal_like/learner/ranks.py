@@ -54,7 +54,7 @@ def feed(learner: Learner, batches: Iterable[Batch]) -> None:
             next_batch=lambda: next(rest, NOT_READY),
             count_steps=lambda: learner.env_steps,
             send_priorities=lambda origin, priorities: sent.append((origin, priorities)),
-            context=SimpleNamespace(pulse=lambda: None),
+            pulse=lambda: None,
             publisher=SimpleNamespace(version=0),
             sampled=None,
             sent=sent,

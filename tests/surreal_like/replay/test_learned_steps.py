@@ -189,7 +189,7 @@ def test_samples_that_are_drawn_again_are_of_no_new_steps() -> None:
     selector = Filled([], replayed=(1, 2), keep=4)
     selector.known = [0] * 6
     for number in range(6):
-        selector.arriving = 10 + number
+        selector.arriving = 10 + number, 0
         selector.mark(4 * number, np.arange(4) < 2)
     selector.sample(4)
     assert selector.steps == 10 + 11
