@@ -27,6 +27,7 @@ import safetensors.torch
 import torch
 import yaml
 from machine import machine
+from milestones import in_folder_of_data
 from setting import add_seeds, run_folders, seeds_of
 
 from session.checkpoint import STATE, read_state, save_one
@@ -224,10 +225,11 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, help="folder with runs; others are trained into it")
     parser.add_argument("--check", choices=("score", "sample"), help="play these episodes again")
     given = parser.parse_args()
-    with run_folders(given.runs) as folder:
-        for name in given.names:
-            card: Any = make(rows()[name], seeds_of(given.seeds), folder)
-            print(f"{name}: seed {card.seed} of {card.seeds}, {card.reached}")
+    chosen = [rows()[name] for name in given.names]
+    with run_folders(given.runs) as folder, in_folder_of_data(chosen, folder / "recorded"):
+        for row in chosen:
+            card: Any = make(row, seeds_of(given.seeds), folder)
+            print(f"{row.name}: seed {card.seed} of {card.seeds}, {card.reached}")
     found = checked(given.check) if given.check else iter(())
     wrong = [(name, text) for name, text in found if text]
     for name, text in wrong:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,12 +214,19 @@ class Recording:
     def __iter__(self) -> Iterator[Episode]:
         return self.episodes()
 
-    def episodes(self) -> Iterator[Episode]:
-        """Yields the episodes; those that are not complete say so."""
+    def episodes(
+        self, look: Callable[[Shard, Chunk], object] = lambda shard, chunk: None
+    ) -> Iterator[Episode]:
+        """Yields the episodes; those that are not complete say so.
+
+        Args:
+            look: called with each chunk before its episodes.
+        """
         seen: set[_Key] = set()
         for shard in self.shards:
             reader = EpisodeReader()
             for chunk in self._read_shard(shard, seen):
+                look(shard, chunk)
                 yield from reader.read(chunk)
             yield from reader.end()
 

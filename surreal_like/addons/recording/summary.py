@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from surreal_like.addons.recording.reader import Recording
+from surreal_like.addons.recording.reader import Recording, Shard
+from surreal_like.experience.chunk import Chunk
 
 # Least, quartiles and most.
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -26,20 +27,22 @@ def summarize(recording: Recording) -> dict[str, Any]:
     rows: Counter[str] = Counter()
     senders: Counter[str] = Counter()
     versions: list[int] = []
-    for shard, chunk in recording.chunks():
+
+    def look(shard: Shard, chunk: Chunk) -> None:
         rows[shard.name] += chunk.size
         senders[chunk.sender] += chunk.size
-        versions += [int(chunk.columns["version"].min()), int(chunk.columns["version"].max())]
-    recording.check()
+        versions.extend((int(chunk.columns["version"].min()), int(chunk.columns["version"].max())))
+
     ends: Counter[str] = Counter()
     steps = late = 0
     returns: list[float] = []
-    for episode in recording:
+    for episode in recording.episodes(look):
         ends[episode.end] += 1
         steps += len(episode)
         late += not episode.begun
         if episode.complete:
             returns.append(episode.total_reward)
+    recording.check()
     return {
         "run": recording.run,
         "specs": recording.specs,
