@@ -35,6 +35,7 @@ from surreal_like.dataflow import (
     update_priorities,
     update_target,
 )
+from surreal_like.dataflow.batches import sums_of_all
 from surreal_like.exploration.noise import NOISE_CONFIG, Noise
 from surreal_like.exploration.schedule import schedule_section
 from surreal_like.learner.target import TargetNetwork
@@ -193,7 +194,7 @@ class DDPGLearner(ContinuousLearner[DeterministicPolicy]):
         losses, metrics = deterministic_policy_loss(q), {}
         if self.algo.bc_weight:
             distances = (actions - self.scale.to_unit(batch.actions)).square().mean(-1)
-            losses = value_scale(q, self.algo.bc_weight) * losses + distances
+            losses = value_scale(q, self.algo.bc_weight, sums_of_all) * losses + distances
             metrics["bc_loss"] = distances.detach().mean()
         loss = (losses * batch.weights).mean()
         return Loss({"policy": loss}, {"policy_loss": loss.detach(), **metrics})

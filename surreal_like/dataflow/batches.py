@@ -159,13 +159,13 @@ def standardize(*fields: str, sample: bool = False) -> Operator:
             column = place[name]
             mask = batch.get("mask")
             given = torch.ones_like(column) if mask is None else mask
-            place[name] = normalize_advantages(column, given, _sums_of_all, sample=sample)
+            place[name] = normalize_advantages(column, given, sums_of_all, sample=sample)
         return item
 
     return Operator(f"standardize({', '.join(fields)})", apply)
 
 
-def _sums_of_all(x: torch.Tensor, mask: torch.Tensor) -> Sequence[torch.Tensor]:
+def sums_of_all(x: torch.Tensor, mask: torch.Tensor) -> Sequence[torch.Tensor]:
     """Returns the `masked_sums` over all ranks of the group."""
     together, sums = group(), masked_sums(x, mask)
     if together.size == 1:

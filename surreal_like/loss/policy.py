@@ -28,6 +28,10 @@ def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return mean_over(mask)(x)
 
 
+# (elements, mask) -> the sum of those whose mask is 1, and their number.
+Sums = Callable[[torch.Tensor, torch.Tensor], Sequence[torch.Tensor]]
+
+
 def masked_sums(x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the sum of the elements whose mask is 1, and their number."""
     return (x * mask).sum(), mask.sum()
@@ -36,7 +40,7 @@ def masked_sums(x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torc
 def normalize_advantages(
     x: torch.Tensor,
     mask: torch.Tensor,
-    sums: Callable[[torch.Tensor, torch.Tensor], Sequence[torch.Tensor]] = masked_sums,
+    sums: Sums = masked_sums,
     *,
     sample: bool = False,
 ) -> torch.Tensor:
@@ -106,13 +110,19 @@ def deterministic_policy_loss(q: torch.Tensor) -> torch.Tensor:
     return -q
 
 
-def value_scale(q: torch.Tensor, weight: float) -> torch.Tensor:
+def value_scale(q: torch.Tensor, weight: float, sums: Sums = masked_sums) -> torch.Tensor:
     """Returns `weight` divided by the mean size of the values `[B]`, a scalar without gradient.
 
     It is lambda of TD3+BC: Fujimoto and Gu 2021, equation 5. Values that are all 0 are left as they
     are.
+
+    Args:
+        q: the values.
+        weight: the weight.
+        sums: sums the sizes over all values that are learned from together.
     """
-    return weight / q.detach().abs().mean().clamp(min=1e-8)
+    total, count = sums(q.detach().abs(), torch.ones_like(q))
+    return weight / (total / count).clamp(min=1e-8)
 
 
 def advantage_weights(advantage: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -469,8 +469,8 @@ def test_infos_of_later_episodes_only_are_named(
 class LateRecording(Recording):
     """A recording whose first episode has begun before it."""
 
-    def episodes(self) -> Iterator[Episode]:
-        for number, episode in enumerate(super().episodes()):
+    def episodes(self, *look: Any) -> Iterator[Episode]:
+        for number, episode in enumerate(super().episodes(*look)):
             yield replace(episode, begun=number > 0)
 
 

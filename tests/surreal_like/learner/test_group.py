@@ -89,6 +89,11 @@ SAME: dict[str, tuple[Make, Callable[[int], Batch], float]] = {
     ),
     "sac": (lambda: learner_of(SAC, transitions.options(SAC)), continuous_rows, 1e-6),
     "ddpg": (lambda: learner_of(DDPG, transitions.options(DDPG)), continuous_rows, 1e-6),
+    "ddpg, near the rows": (
+        lambda: learner_of(DDPG, transitions.options(DDPG, bc_weight=2.5)),
+        continuous_rows,
+        1e-6,
+    ),
     "impala, adam": (lambda: learner_of(Impala, unrolls.configs(Impala)), streams, 1e-6),
     "impala, rmsprop": (lambda: learner_of(Impala, unrolls.configs(Impala, **RMS)), streams, 1e-6),
     "ppo, whole batches": (
@@ -231,6 +236,7 @@ def tensors(learner: Learner) -> dict[str, torch.Tensor]:
         SAME,
         "dqn, double and prioritized",
         "sac",
+        "ddpg, near the rows",
         "ppo, minibatches",
         "ppo, advantages per minibatch",
     ),
