@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from main.cli.arguments import EXPERIMENT, Option, Parser, request_of
 from main.cli.output import terminal_width
-from session.addons import add_ons, load
+from session.addons import add_ons, list_feeds, load
 from session.addons.hooks import PLAN
 from session.config import Config
 from session.config.config import keys_of
@@ -425,6 +426,7 @@ def _facts(config: Config, topology: Topology) -> list[list[str]]:
         *([[tasks.key, tasks.name]] if (tasks := tasks_of(env)) is not None else []),
         ["torso", _by_policy(config, _torso)],
         ["replay", _by_policy(config, _replay)],
+        *(["rows from", _feed(path)] for path in list_feeds(config.session_config)),
         ["requests", requests(topology)],
         [
             "stop",
@@ -435,6 +437,10 @@ def _facts(config: Config, topology: Topology) -> list[list[str]]:
         ["seed", str(config.session_config.seed)],
         ["fingerprint", config.fingerprint()[:16]],
     ]
+
+
+def _feed(path: str) -> str:
+    return path if os.path.exists(path) else f"{path}, which is not there on this machine"
 
 
 def _by_policy(config: Config, text: Callable[[Config], str]) -> str:

@@ -230,7 +230,7 @@ def count_acting(session_config: Any) -> int:
     return int(session_config.agent.num + others)
 
 
-def is_fed(session_config: Any) -> bool:
-    """Returns True if a run gets rows without any steps of an environment."""
+def list_feeds(session_config: Any) -> list[str]:
+    """Returns the paths from which a run gets rows without any steps of an environment."""
     keys = [key for each in add_ons().values() for key in each.feeds]
-    return any(reduce(getitem, key.split("."), session_config) for key in keys)
+    return list(filter(None, (reduce(getitem, key.split("."), session_config) for key in keys)))

@@ -17,8 +17,8 @@ def count(value: float | None) -> str:
 
 
 def plural(number: int, word: str) -> str:
-    """Formats a number of things: 1 slot, 12 slots."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    """Formats a number of things: 1 slot, 1,200 slots."""
+    return f"{count(number)} {word}{'' if number == 1 else 's'}"
 
 
 def rate(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from session.addons import count_acting, is_fed
+from session.addons import count_acting, list_feeds
 from session.process.component import has_joined
 from session.process.context import Context
 from session.process.heartbeat import HANGS_SECONDS, Beat, State, read_beats
@@ -124,7 +124,7 @@ class Monitor:
             "inserted": record.accounts.rows().inserted,
         }
         session = self._context.config.session_config
-        if is_fed(session) and not count_acting(session):
+        if list_feeds(session) and not count_acting(session):
             # It learns from recorded rows only: no step is missing.
             del numbers["env_steps"]
         stood = self._standstill.look(now, numbers)

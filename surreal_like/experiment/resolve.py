@@ -24,7 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from session.addons import count_acting, is_fed
+from session.addons import count_acting, list_feeds
 from session.addons.hooks import SPECS
 from session.config.config import Config, apply_overrides, check_resolved, keys_of
 from session.config.constraints import check_values
@@ -149,7 +149,7 @@ def _check_without_algorithm(user: Config) -> None:
     check_values(known.extend(wanted, strict=True), keys_of(BASE_CONFIG))
     _check_stop(known.session_config)
     _check_modes(known.session_config.evaluator)
-    _check_parts(known.session_config)
+    check_rows_come(known.session_config)
 
 
 def defaults(algorithm: str) -> Config:
@@ -341,17 +341,21 @@ def _check_modes(evaluator: Config) -> None:
         )
 
 
-def _check_parts(session: Config) -> None:
-    """Rejects a run without environment steps."""
+def check_rows_come(session: Config) -> None:
+    """Rejects a run that gets no rows: neither of agents nor recorded ones.
+
+    Raises:
+        ConfigError: says what to set.
+    """
     agent, host = session.agent, session.launcher.host
     if agent.max >= 1 or count_acting(session) >= 1 or host:
         return
-    if not is_fed(session):
+    if not list_feeds(session):
         raise ConfigError(
-            "session_config.agent.num is 0, so nothing would step the environment: set it to 1 or "
+            "session_config.agent.num is 0, so no rows would come: give "
+            "session_config.dataset.path with recorded rows, or set it to 1 or "
             "more, or session_config.gateway.num for clients that connect, or give "
-            "session_config.launcher.host, so that agents of other machines can join, or "
-            "session_config.dataset.path with recorded rows"
+            "session_config.launcher.host, so that agents of other machines can join"
         )
     if session.stop.env_steps is not None:
         raise ConfigError(

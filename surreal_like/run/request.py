@@ -36,6 +36,7 @@ from surreal_like.experiment.checkpoints import (
 )
 from surreal_like.experiment.resolve import (
     check_import_path,
+    check_rows_come,
     defaults,
     extend_user,
     read_experiment,
@@ -277,11 +278,17 @@ class RunRequest:
         if not launcher_of(self.launcher).remote:
             check_import_path(user.session_config.get("import_path", []))
         config = resolve_elsewhere(user, must_be_installed=False)
-        self._check_ranks(config)
+        self._check_start(config)
         return Plan(config, make_topology(config))
 
-    def _check_ranks(self, config: Config) -> None:
-        """Raises UsageError if several learners would not be processes of one machine."""
+    def _check_start(self, config: Config) -> None:
+        """Refuses what the defaults of an algorithm, or the launcher, do not allow.
+
+        Raises:
+            ConfigError: no rows would come.
+            UsageError: several learners would not be processes of one machine.
+        """
+        check_rows_come(config.session_config)
         where, ranks = launcher_of(self.launcher), config.session_config.learner.num
         if ranks > 1 and (where.one_thread or where.remote):
             raise UsageError(
@@ -388,7 +395,7 @@ class RunRequest:
         before = recorded_config(folder) if self.resume else None
         with self._naming_source():
             config = resolve(_with_code(user, folder) if before is not None else user)
-        self._check_ranks(config)
+        self._check_start(config)
         config.session_config.import_path = list(user.session_config.get("import_path", []))
         run: dict[str, Any] = {"started": clock, "first_started": clock, "seconds_before": 0.0}
         # The counted clock of a serial run begins at 0.

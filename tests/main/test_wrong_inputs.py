@@ -334,8 +334,8 @@ WORDS = (
     Wrong(
         "data of nobody",
         ("data", "nope"),
-        "nope has no recording",
-        "train with session_config.record.what=all, or play with surreal-like record",
+        "nope: there is no such folder",
+        "so it has no recording",
     ),
     Wrong(
         "data of a run that was not recorded",

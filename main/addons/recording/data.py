@@ -31,7 +31,11 @@ def run(argv: Sequence[str]) -> int:
         "data",
         "Shows what a recording holds, and checks every byte of it; or converts it to another "
         "format of data, or from one.",
-        Option("folder", metavar="DIR", help="folder of a recorded run, or of `record --out`"),
+        Option(
+            "folder",
+            metavar="DIR",
+            help="folder of a recorded run, of `record --out`, or of a RecordingWriter",
+        ),
         Group(
             None,
             Option(
@@ -103,26 +107,39 @@ def _report(given: Any, place: str, episodes: int) -> None:
 def _page(found: Mapping[str, Any]) -> str:
     run, ends = found["run"], found["ends"]
     shards, senders = found["shards"], found["senders"]
+    where = [f"in {run['environment']}"] if run["environment"] else []
+    what = " ".join([*filter(None, [run["algorithm"]]), *where])
+    names = ", ".join(filter(None, [what, f"policy {run['policy']}"]))
     rows = [
-        ["run", f"{run['id']}: {run['algorithm']} in {run['environment']}, policy {run['policy']}"],
+        ["run", f"{run['id']}: {names}"],
         [
             "rows",
-            f"{count(found['rows'])} in {size(found['bytes'])}, {plural(len(shards), 'shard')}",
+            f"{count(found['rows'])}, one for each observation, in {size(found['bytes'])}, "
+            f"{plural(len(shards), 'shard')}",
         ],
         ["episodes", f"{count(found['episodes'])} of {count(found['steps'])} steps{_ends(ends)}"],
     ]
     if found["late"]:
         rows.append(["late", f"{plural(found['late'], 'episode')} without its beginning"])
-    if found["returns"]:
-        least, low, middle, high, most = map(decimal, found["returns"])
-        text = f"{least} to {most}, quartiles {low}, {middle}, {high}; of complete episodes"
-        rows.append(["returns", text])
+    for name in ("lengths", "returns"):
+        if found[name]:
+            least, low, middle, high, most = map(decimal, found[name])
+            text = f"{least} to {most}, quartiles {low}, {middle}, {high}; of complete episodes"
+            rows.append([name, text])
     if found["versions"]:
         first, last = map(count, found["versions"])
         rows.append(["versions", f"{first} to {last} of the parameters"])
     rows.append(["senders", ", ".join(f"{name} {count(n)}" for name, n in senders.items())])
     for name, spec in found["specs"].items():
         rows.append([name.removesuffix("_spec"), json.dumps(spec)])
+    ranges = ", ".join(
+        f"{name} {decimal(least)} to {decimal(most)}"
+        for name, (least, most) in found["ranges"].items()
+    )
+    rows.append(["ranges", ranges])
+    if found["outside"]:
+        steps = f"{count(found['outside'])} of {plural(found['steps'], 'step')}"
+        rows.append(["", f"in {steps} the action is beyond its bounds"])
     rows += [["left out", damage] for damage in found["damages"]]
     return columns([], rows)
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from main.cli.arguments import IMPORT_PATH, RUN, Option, Parser, suggesting_import_path
 from main.cli.runs import find_run
-from session.show.text import count
+from session.show.text import count, plural
 
 if TYPE_CHECKING:
-    from surreal_like.addons.recording.other_code import Difference
+    from surreal_like.addons.recording.other_code import Comparison
     from surreal_like.addons.recording.rerun import Rerun
 
 _EXAMPLES = """examples:
   surreal-like rerun latest
-  surreal-like rerun runs/cartpole_dqn --until 20000
+  surreal-like rerun runs/cartpole_dqn --from 10000 --until 20000
+  surreal-like rerun latest --code ../branch
 
 exit code: 0 all updates are equal; 1 one differs, or could not be repeated; 2 wrong command
 """
@@ -43,8 +44,8 @@ def run(argv: Sequence[str]) -> int:
         Option(
             "--code",
             metavar="DIR",
-            help="repeat with the code of another checkout, and find the first update at which it "
-            "learns something else",
+            help="repeat with this code and with that of another checkout, and find the first "
+            "update at which they learn something else",
         ),
         Option("--trace", nargs=2, metavar=("DIR", "N"), help=argparse.SUPPRESS),
         Option("--until", type=int, metavar="N", help="last update; default: all"),
@@ -57,36 +58,61 @@ def run(argv: Sequence[str]) -> int:
     from surreal_like.addons.recording import other_code  # imports torch
     from surreal_like.addons.recording.rerun import Repeater
 
+    part = {"begin": given.begin, "until": given.until}
+    report = print if not given.json else lambda line: None
     with suggesting_import_path():
         folder.find_modules(given.import_path)
         if given.trace is not None:
             place, after = given.trace
-            other_code.trace(
-                folder, Path(place), policy=given.policy, after=int(after), until=given.until
-            )
+            other_code.trace(folder, Path(place), policy=given.policy, after=int(after), **part)
             return 0
         if given.code is not None:
-            return _show_difference(other_code.compare_code(folder, Path(given.code), given.policy))
-        repeater = Repeater(folder, given.policy)
-        found = repeater.run(
-            given.begin, given.until, print if not given.json else lambda line: None
-        )
+            compared = other_code.Comparer(folder, Path(given.code), given.policy).compare(**part)
+            print(json.dumps(asdict(compared)) if given.json else _page(compared, given.code))
+            return 0 if compared.equal else 1
+        found = Repeater(folder, given.policy).run(report=report, **part)
     print(json.dumps(asdict(found)) if given.json else _line(found))
-    return 1 if found.differs or found.problems else 0
+    return 0 if found.updates and not (found.differs or found.problems) else 1
 
 
-def _show_difference(found: Difference | None) -> int:
-    if found is None:
-        print("all updates equal")
-        return 0
-    print(f"first difference at update {count(found.update)}: computation")
+def _page(found: Comparison, code: str) -> str:
+    lines = []
+    for name, each in (("this code", found.here), (code, found.there)):
+        lines += [f"{name}: {problem}" for problem in each.problems]
+        if each.differs is not None:
+            lines.append(f"{name} and the run: {_difference(each.differs)}")
+    if found.update is None:
+        return "\n".join([*lines, f"{name} learns the same: {_line(found.here, proven=False)}"])
+    differing, tensors = found.tensors
+    lines.append(f"{code} learns something else from update {count(found.update)} on")
+    lines.append(f"{count(differing)} of {plural(tensors, 'tensor')} differ after it")
     if found.tensor:
-        print(f"first tensor {found.tensor}, largest difference {found.largest:.3g}")
-    return 1
+        lines.append(
+            f"most, for its size: {found.tensor}, by {found.difference:.3g} of at most "
+            f"{found.size:.3g}"
+        )
+    return "\n".join(lines)
 
 
-def _line(found: Rerun) -> str:
-    if found.differs is not None:
-        first, last = map(count, found.differs)
-        return f"first difference between {first} and {last}"
-    return f"{count(found.updates)} updates equal, {count(found.compared)} hashes compared"
+def _difference(differs: tuple[int, int]) -> str:
+    first, last = differs
+    if last == first + 1:
+        return f"the first difference is at update {count(last)}"
+    return f"the first difference is at one of the updates {count(first + 1)} to {count(last)}"
+
+
+def _line(found: Rerun, *, proven: bool = True) -> str:
+    if proven and found.differs is not None:
+        return _difference(found.differs)
+    updates = plural(found.updates, "update")
+    text = f"{updates} equal"
+    if found.first:
+        text = f"{updates} equal, from {count(found.first + 1)} to {count(found.last)}"
+    if found.starts > 1:
+        text += f", in {found.starts} parts: some are repeated after a kill or a gap"
+    if not proven:
+        return text
+    text += f"; {plural(found.compared, 'whole state')} compared"
+    if found.proven < found.last:
+        text += f"; the journal has nothing to compare behind update {count(found.proven)}"
+    return text

@@ -14,10 +14,15 @@ from torch.nn import functional
 
 from session.config import Config
 from session.config.key import FROM_0, Key
-from surreal_like.addons.offline.headed import LEAST_LOG_STD, Headed
+from surreal_like.addons.offline.headed import (
+    LEAST_LOG_STD,
+    OFFLINE_SESSION,
+    REPLAY_CONFIG,
+    Headed,
+)
 from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.algorithm.algorithm import Algorithm
-from surreal_like.algorithm.continuous import MODEL_CONFIG, REPLAY_CONFIG, SESSION_CONFIG
+from surreal_like.algorithm.continuous import MODEL_CONFIG
 from surreal_like.data.batch import Batch
 from surreal_like.data.spec import parse_action_spec
 from surreal_like.dataflow import (
@@ -142,4 +147,4 @@ class BC(Algorithm):
 
     agent = BCAgent
     learner = BCLearner
-    session_config = SESSION_CONFIG
+    session_config = OFFLINE_SESSION

@@ -1,13 +1,16 @@
-"""Networks that are a torso and one head."""
+"""Networks that are a torso and one head, and the defaults of what learns from recorded rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
+from session.config import Config
+from surreal_like.algorithm.continuous import SESSION_CONFIG
 from surreal_like.network.distribution import Gaussian
 from surreal_like.network.head import GaussianHead
 from surreal_like.network.module import ObsModule
@@ -16,6 +19,13 @@ from surreal_like.network.torso import make_torso
 # Those of the paper's code. Without a minimum, recordings without noise would make it ever smaller.
 LEAST_LOG_STD = -5.0
 _LARGEST_LOG_STD = 2.0
+
+# Defaults of `learner_config.replay`: all rows are there soon, and none come after them.
+REPLAY_CONFIG = Config({"batch_size": 128, "samples_per_insert": 0.0, "min_size": 128})
+# Agents would add rows of the policy that is being learned.
+OFFLINE_SESSION: Mapping[str, Any] = MappingProxyType(
+    {**SESSION_CONFIG, "agent": {**SESSION_CONFIG["agent"], "num": 0}}
+)
 
 
 class Headed(ObsModule):

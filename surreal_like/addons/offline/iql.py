@@ -15,14 +15,14 @@ from session.config import Config
 from session.config.key import FROM_0, SHARE_ABOVE_0, Key
 from session.errors import ConfigError
 from surreal_like.addons.offline.bc import BCAgent
-from surreal_like.addons.offline.headed import Headed, TanhGaussianHead
-from surreal_like.algorithm.algorithm import Algorithm
-from surreal_like.algorithm.continuous import (
-    MODEL_CONFIG,
+from surreal_like.addons.offline.headed import (
+    OFFLINE_SESSION,
     REPLAY_CONFIG,
-    SESSION_CONFIG,
-    ContinuousLearner,
+    Headed,
+    TanhGaussianHead,
 )
+from surreal_like.algorithm.algorithm import Algorithm
+from surreal_like.algorithm.continuous import MODEL_CONFIG, ContinuousLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow import (
     Flow,
@@ -181,7 +181,7 @@ class IQL(Algorithm):
 
     agent = IQLAgent
     learner = IQLLearner
-    session_config = SESSION_CONFIG
+    session_config = OFFLINE_SESSION
     actions = ("continuous",)
     bounded = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from session.addons import count_acting
@@ -35,15 +36,17 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
     settings, acting = config.learner_config.replay, count_acting(config.session_config)
     if path := path_in(config, DATASET_KEY):
         _check_dataset(config, replay, path)
-        chunks = _check_room(config, DATASET_KEY, settings.capacity) if here else []
+        # It may lie on other machines.
+        seen = here or Path(path).is_dir()
+        chunks = _check_room(config, DATASET_KEY, settings.capacity) if seen else []
         begins = _count_begins(chunks, sum(replay.steps_of_sample(config.learner_config)))
-        if here and settings.min_size > begins and not acting:
+        if seen and settings.min_size > begins and not acting:
             raise ConfigError(
                 f"learner_config.replay.min_size is {settings.min_size:,}, but samples begin at "
-                f"{begins:,} of the {_count_rows(chunks):,} rows of {path} only, and no others "
-                "come: lower it"
+                f"only {begins:,} of the {_count_rows(chunks):,} rows of {path}, as an episode's "
+                f"last row has no next one, and no others come: set it to {begins:,} or less"
             )
-    if here and path_in(config, DEMOS_KEY):
+    if (path := path_in(config, DEMOS_KEY)) and (here or Path(path).is_dir()):
         _check_room(config, DEMOS_KEY, settings.demos.capacity)
 
 

@@ -55,7 +55,10 @@ START = Schema(
 BATCHES = Schema(
     {
         **dict.fromkeys(
-            ("iterations", "env_steps", "shards", "incarnations", "rows", "cuts", "checksums"),
+            (
+                *("iterations", "env_steps", "marks"),
+                *("shards", "incarnations", "rows", "cuts", "checksums"),
+            ),
             Counts(_TOGETHER),
         ),
         "returns": ListOf(Nullable(Row(Number(0.0), Number(), Number(0.0))), _TOGETHER),
@@ -74,6 +77,8 @@ _NONE = np.zeros(0, np.bool_)
 # Of a larger batch each so many frames are in the checksum.
 _WHOLE_BYTES, _FRAMES = 1 << 20, 16
 _DIGITS = 32
+# Parameters in a mark, of each end.
+_MARKED = 32
 _GIGA = 1e9
 
 
@@ -88,6 +93,7 @@ class Taken(NamedTuple):
     Args:
         iterations: updates before it.
         env_steps: environment steps by which schedules go.
+        marks: see :func:`mark_of`; before its update.
         shards: number of the shard that drew it.
         incarnations: incarnation of that.
         rows, cuts: number of the next row there, and of roll-backs before it, at the draw.
@@ -100,6 +106,7 @@ class Taken(NamedTuple):
 
     iterations: int
     env_steps: int
+    marks: int
     shards: int
     incarnations: int
     rows: int
@@ -159,6 +166,7 @@ class Flight:
             Taken(
                 iteration,
                 learner.env_steps,
+                mark_of(learner),
                 sampled.shard,
                 sampled.incarnation,
                 rows,
@@ -253,6 +261,21 @@ def checksum_of(columns: Columns) -> int:
         return zlib.crc32(b"".join([part.data for part in parts]))
     except BufferError:
         return zlib.crc32(b"".join([part.tobytes() for part in parts]))
+
+
+def mark_of(learner: Learner) -> int:
+    """Returns the CRC-32 of some parameters of each optimizer, the first and the last ones.
+
+    Nearly each difference in learning changes it at once, and it takes no time. It is 0 on a GPU,
+    for which learning would have to wait.
+    """
+    if learner.device.type != "cpu":
+        return 0
+    mark = 0
+    for optimizer in learner.optimizers.values():
+        flat: Array = optimizer.parameters.numpy()
+        mark = zlib.crc32(flat[-_MARKED:].data, zlib.crc32(flat[:_MARKED].data, mark))
+    return mark
 
 
 def hash_of(learner: Learner) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,108 +18,199 @@ import numpy as np
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from session.json_file import TEXT, MapOf, read_object
-from surreal_like.addons.recording.flight import hash_of, tensors_of
-from surreal_like.addons.recording.rerun import Repeater
+from session.json_file import OBJECT, MapOf, read_object
+from surreal_like.addons.recording.flight import hash_of, mark_of, tensors_of
+from surreal_like.addons.recording.rerun import Repeater, Rerun
 
-_HASHES, _TENSORS = "hashes.json", "tensors.npz"
+_TRACE, _TENSORS = "trace.json", "tensors.npz"
+# Updates before the first other mark whose hashes are compared: another tensor may differ earlier.
+_WINDOW = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first difference between two reruns.
+@dataclass(slots=True)
+class Comparison:
+    """Two reruns, each by other code.
 
     Args:
-        update: number of the update.
-        tensor: name of the first tensor that differs after it.
-        largest: largest absolute difference of its entries.
+        here, there: rerun by this code, and by the other; each is compared with the run, too.
+        update: the first update at which they learn something else; None: there is none.
+        tensors: tensors that differ after it, and all.
+        tensor: the one with the largest difference relative to its size.
+        difference: largest absolute difference of its numbers.
+        size: largest absolute number of it.
     """
 
-    update: int
-    tensor: str
-    largest: float
+    here: Rerun
+    there: Rerun
+    update: int | None = None
+    tensors: tuple[int, int] = (0, 0)
+    tensor: str = ""
+    difference: float = 0.0
+    size: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """True if both have repeated all updates, and have learned the same."""
+        return self.update is None and not (self.here.problems or self.there.problems)
+
+
+@dataclass(slots=True)
+class _Trace:
+    """Outcome of a rerun, and checksums of the parameters on its way.
+
+    Args:
+        outcome: compared with the run.
+        marks: update -> mark after it; of those that hashes are asked for, also a hash.
+    """
+
+    outcome: Rerun
+    marks: Mapping[str, Any] = field(default_factory=dict)
 
 
 def trace(
-    run: RunFolder, folder: Path, *, policy: str | None, after: int, until: int | None
+    run: RunFolder,
+    folder: Path,
+    *,
+    policy: str | None,
+    after: int,
+    begin: int | None,
+    until: int | None,
 ) -> None:
-    """Repeats updates; writes a hash after each one, and the tensors after the last one.
+    """Repeats updates; writes what each one has learned, and the tensors after the last one.
 
     Args:
         run: the run folder.
         folder: gets both files.
         policy: name of the policy.
-        after: hashes are written of later updates only.
-        until: the last update; None: that of the journal.
+        after: hashes are taken of later updates, and of the last one; marks of all.
+        begin, until: see :meth:`Repeater.run`.
     """
     repeater = Repeater(run, policy)
-    learner, hashes = repeater.learner, dict[int, str]()
+    learner, marks = repeater.learner, dict[int, Any]()
 
     def note() -> None:
-        if learner.iteration > after:
-            hashes[learner.iteration] = hash_of(learner)
+        at = learner.iteration
+        marks[at] = [mark_of(learner), hash_of(learner) if at > after else ""]
 
     repeater.on_update = note
-    repeater.run(None, until)
-    (folder / _HASHES).write_text(json.dumps(hashes), encoding="utf-8")
+    outcome = repeater.run(begin, until, goes_on=True)
+    if outcome.last in marks:
+        marks[outcome.last][1] = hash_of(learner)
+    content = {"outcome": asdict(outcome), "marks": marks}
+    (folder / _TRACE).write_text(json.dumps(content), encoding="utf-8")
     tensors: dict[str, Any] = dict(tensors_of(learner))
     np.savez(folder / _TENSORS, **tensors)
 
 
-def compare_code(run: RunFolder, code: Path, policy: str | None = None) -> Difference | None:
-    """Returns the first update at which another checkout learns something else; None: none does.
+class Comparer:
+    """Repeats a run by this code and by another, in turn.
 
     Args:
         run: the run folder.
-        code: folder of the checkout.
+        code: folder of the other checkout.
         policy: name of the policy.
 
     Raises:
-        UsageError: the other checkout cannot repeat the run.
+        UsageError: it is no checkout.
     """
-    found = json.loads(_run(code, run, policy, "--json"))
-    if found["differs"] is None:
-        return None
-    after, until = found["differs"]
-    with tempfile.TemporaryDirectory(prefix="sl-rerun-") as scratch:
-        hashes = _trace_both(run, code, policy, Path(scratch), after, until)
-        here, there = hashes
-        first = next((at for at in sorted(here, key=int) if here[at] != there.get(at)), str(until))
-        _trace_both(run, code, policy, Path(scratch), int(first), int(first))
-        ours, theirs = (np.load(Path(scratch, each, _TENSORS)) for each in ("here", "there"))
-        for name in ours.files:
-            if name not in theirs or (ours[name] != theirs[name]).any():
-                other = theirs[name] if name in theirs else np.full_like(ours[name], np.nan)
-                return Difference(int(first), name, float(np.abs(ours[name] - other).max()))
-    return Difference(int(first), "", 0.0)
+
+    def __init__(self, run: RunFolder, code: Path, policy: str | None = None) -> None:
+        if not (code / "surreal_like").is_dir():
+            raise UsageError(f"{code} is no checkout: it has no folder surreal_like")
+        self._run, self._code, self._policy = run, code, policy
+
+    def compare(self, begin: int | None = None, until: int | None = None) -> Comparison:
+        """Returns the first update at which the codes learn something else.
+
+        Args:
+            begin, until: see :meth:`Repeater.run`.
+
+        Raises:
+            UsageError: one of them cannot repeat the run.
+        """
+        with tempfile.TemporaryDirectory(prefix="sl-rerun-") as scratch:
+            place = Path(scratch)
+            here, there = self._trace_both(place, sys.maxsize, begin, until)
+            found = Comparison(here.outcome, there.outcome)
+            differs = _first_difference(here, there)
+            if differs is None:
+                return found
+            # Marks are of some tensors only.
+            after = max(differs - _WINDOW, 0) if _has_marks(here) else 0
+            while True:
+                hashed = self._trace_both(place, after, begin, differs)
+                first = _first_difference(*hashed) or differs
+                if first > after + 1 or not after:
+                    break
+                after = 0
+            if first < differs:
+                self._trace_both(place, sys.maxsize, begin, first)
+            found.update = first
+            _measure(found, place)
+            return found
+
+    def _trace_both(
+        self, scratch: Path, after: int, begin: int | None, until: int | None
+    ) -> tuple[_Trace, _Trace]:
+        here, there = scratch / "here", scratch / "there"
+        for folder in (here, there):
+            folder.mkdir(exist_ok=True)
+        numbers = ["--trace", str(there), str(after)]
+        for name, given in (("--from", begin), ("--until", until)):
+            numbers += [name, str(given)] if given is not None else []
+        trace(self._run, here, policy=self._policy, after=after, begin=begin, until=until)
+        self._run_there(*numbers)
+        return _read_trace(here), _read_trace(there)
+
+    def _run_there(self, *more: str) -> None:
+        """Runs `rerun` of the other checkout."""
+        named = ("--policy", self._policy) if self._policy else ()
+        words = (sys.executable, "-P", "-m", "main.cli", "rerun", str(self._run.path.absolute()))
+        done = subprocess.run(
+            [*words, *named, *more],
+            cwd=self._code,
+            env={**os.environ, "PYTHONPATH": str(self._code.absolute())},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            why = done.stderr.strip()
+            raise UsageError(f"the code in {self._code} cannot repeat {self._run}: {why}")
 
 
-def _trace_both(
-    run: RunFolder, code: Path, policy: str | None, scratch: Path, after: int, until: int
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    here, there = scratch / "here", scratch / "there"
-    for folder in (here, there):
-        folder.mkdir(exist_ok=True)
-    numbers = ("--until", str(until), "--trace", str(there), str(after))
-    trace(run, here, policy=policy, after=after, until=until)
-    _run(code, run, policy, *numbers)
-    return read_object(here / _HASHES, MapOf(TEXT)), read_object(there / _HASHES, MapOf(TEXT))
+def _read_trace(folder: Path) -> _Trace:
+    found = read_object(folder / _TRACE, MapOf(OBJECT))
+    outcome = Rerun(**found["outcome"])
+    # Of JSON it is a list.
+    outcome.differs = outcome.differs and (outcome.differs[0], outcome.differs[1])
+    return _Trace(outcome, found["marks"])
 
 
-def _run(code: Path, run: RunFolder, policy: str | None, *more: str) -> str:
-    """Runs `rerun` of a checkout; returns what it prints."""
-    if not (code / "surreal_like").is_dir():
-        raise UsageError(f"{code} is no checkout: it has no folder surreal_like")
-    named = ("--policy", policy) if policy else ()
-    words = [sys.executable, "-P", "-m", "main.cli", "rerun", str(run.path.absolute()), *named]
-    done = subprocess.run(
-        [*words, *more],
-        cwd=code,
-        env={**os.environ, "PYTHONPATH": str(code.absolute())},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode not in (0, 1):
-        raise UsageError(f"the code in {code} cannot repeat {run}: {done.stderr.strip()}")
-    return done.stdout
+def _has_marks(found: _Trace) -> bool:
+    return any(mark for mark, _ in found.marks.values())
+
+
+def _first_difference(here: _Trace, there: _Trace) -> int | None:
+    """Returns the first update after which marks or hashes differ; None: all are equal."""
+    for update in sorted({*here.marks, *there.marks}, key=int):
+        if here.marks.get(update) != there.marks.get(update):
+            return int(update)
+    return None
+
+
+def _measure(found: Comparison, place: Path) -> None:
+    """Compares the tensors that both traces have left."""
+    ours, theirs = (np.load(place / each / _TENSORS) for each in ("here", "there"))
+    worst, differing = -1.0, 0
+    for name in ours.files:
+        one, other = ours[name], theirs[name] if name in theirs else np.zeros(0)
+        if one.shape == other.shape and (one == other).all():
+            continue
+        differing += 1
+        with suppress(ValueError):  # of other shapes
+            difference, size = float(np.abs(one - other).max()), float(np.abs(one).max())
+            if difference > worst * size:
+                worst = difference / size if size else math.inf
+                found.tensor, found.difference, found.size = name, difference, size
+    found.tensors = differing, len(ours.files)

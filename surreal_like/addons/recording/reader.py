@@ -122,6 +122,8 @@ def refuse_other(path: Path, about: dict[str, Any], other: Path, others: dict[st
 
 def open_shards(path: str | Path) -> tuple[Path, list[Shard]]:
     """Returns the folder of a recording, and all its shards; errors are those of `Recording`."""
+    if not Path(path).is_dir():
+        raise UsageError(f"{path}: there is no such folder, so it has no recording")
     run = RunFolder(path)
     place = run.recording if run.recording.is_dir() else run.path
     below = [place] if list_segments(place) else sorted(place.glob("*"))
@@ -133,8 +135,8 @@ def open_shards(path: str | Path) -> tuple[Path, list[Shard]]:
         raise UsageError(f"{path} has no recording that can be read: {damages[0]}")
     if not shards:
         raise UsageError(
-            f"{path} has no recording: train with session_config.record.what=all, or play "
-            "with surreal-like record"
+            f"{path} has no recording: train with session_config.record.what=all, play with "
+            "surreal-like record, or write own logs with surreal_like.RecordingWriter"
         )
     first = shards[0]
     for other in shards[1:]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,10 +29,11 @@ from surreal_like.addons.recording.flight import (
     folder_of,
     hash_of,
     machine,
+    mark_of,
     read_start,
 )
-from surreal_like.addons.recording.reader import Shard
-from surreal_like.addons.recording.segments import Damage, Kind
+from surreal_like.addons.recording.reader import Place, Shard
+from surreal_like.addons.recording.segments import Damage, Head, Kind, Segment
 from surreal_like.data.batch import Batch, Columns, Sampled, make_batch
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
@@ -171,18 +173,63 @@ class Rerun:
 
     Attributes:
         updates: updates that were repeated.
+        starts: times that the learner had begun; it repeats updates after a kill.
         first, last: iterations at which it began and ended.
-        compared: hashes that were equal.
+        proven: iteration up to which marks or hashes were equal.
+        compared: hashes that were equal, behind the first state.
         differs: iterations between which the first difference lies; None: there is none.
         problems: what could not be repeated, and why.
     """
 
     updates: int = 0
+    starts: int = 0
     first: int = 0
     last: int = 0
+    proven: int = 0
     compared: int = 0
     differs: tuple[int, int] | None = None
     problems: list[str] = field(default_factory=list)
+
+
+_SCHEMAS = {Kind.START: START, Kind.BATCHES: BATCHES, Kind.HASH: HASH}
+
+
+class _Step(NamedTuple):
+    """One moment of a journal.
+
+    Attributes:
+        kind: what it is.
+        number: iteration of the learner.
+        content: the fields, or a :class:`Taken`.
+        time: wall clock, in seconds.
+    """
+
+    kind: Kind
+    number: int
+    content: Any
+    time: float
+
+
+def _read(segment: Segment, head: Head) -> Iterator[_Step]:
+    """Yields the steps of one record of a journal.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    message = segment.read(head)
+    if isinstance(message, Damage):
+        raise UsageError(f"{message}: the updates after it cannot be repeated")
+    where = f"{segment.path}: record of update {head.number:,}"
+    if complaint := _SCHEMAS[head.kind].complaint(message):
+        raise UsageError(f"{where}: {complaint}")
+    if head.kind is not Kind.BATCHES:
+        yield _Step(head.kind, head.number, message.fields, head.time)
+        return
+    try:
+        for taken in batches_of(message):
+            yield _Step(head.kind, taken.iterations, taken, head.time)
+    except DecodeError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 class _RecordedLink(LearnerLink):
@@ -261,8 +308,10 @@ class Repeater:
         begin: int | None = None,
         until: int | None = None,
         report: Report = lambda line: None,
+        *,
+        goes_on: bool = False,
     ) -> Rerun:
-        """Repeats updates, and compares the hashes on the way.
+        """Repeats updates, and compares marks and hashes on the way.
 
         Where rows are missing, it goes on from the next state that is kept: where a learner began,
         or a checkpoint of the run.
@@ -271,46 +320,58 @@ class Repeater:
             begin: it begins at the newest state that is kept up to this iteration; None: the first.
             until: last iteration; None: that of the journal.
             report: gets a line for what cannot be repeated.
+            goes_on: True to repeat also what follows the first difference.
 
         Raises:
-            UsageError: no state is kept from which it could begin.
+            UsageError: there are no such updates, or no state is kept from which it could begin.
         """
         found, learner = Rerun(), self.learner
         checkpoints = self._find_checkpoints()
-        first = self._choose_first(begin, checkpoints)
-        begun, since = False, 0
+        first = self._choose_first(begin, until, checkpoints)
+        begun = False
         for kind, number, content, at in self._steps():
-            if until is not None and number >= until + (kind is not Kind.BATCHES):
+            if until is not None and number > until:
                 break
             state = self._state_at(kind, number, content, at, checkpoints)
             starts = kind is Kind.START and begun
             if state is not None and (starts or (not begun and number >= first)):
                 read_start(self.learner, state)
                 found.first = found.first if found.updates else learner.iteration
-                begun, since = True, learner.iteration
+                found.starts += 1
+                begun, found.proven = True, learner.iteration
             if kind is Kind.START:
                 self._compare_machines(content, report)
-            elif not begun:
                 continue
-            elif kind is Kind.HASH:
-                if hash_of(learner) != content["hash"]:
-                    found.differs = since, number
+            if not begun:
+                continue
+            if not self._is_equal(kind, content):
+                found.differs = found.differs or (found.proven, number)
+                if not goes_on:
                     break
-                found.compared += 1
-                since = number
-            else:
-                try:
-                    self._update(content, report)
-                    self.on_update()
-                    found.updates += 1
-                    found.last = learner.iteration
-                except Gone as error:
-                    found.problems.append(f"update {number + 1:,} cannot be repeated: {error}")
-                    report(found.problems[-1])
-                    begun = False
-        if not found.updates and not found.problems:
-            raise UsageError("no update could be repeated: no state before it is kept")
+            elif kind is Kind.HASH or content.marks:
+                found.compared += kind is Kind.HASH and number > found.first
+                found.proven = number
+            if kind is Kind.HASH or number == until:
+                continue
+            try:
+                self._update(content, report)
+                found.updates += 1
+                found.last = learner.iteration
+                self.on_update()
+            except Gone as error:
+                found.problems.append(f"update {number + 1:,} cannot be repeated: {error}")
+                report(found.problems[-1])
+                begun = False
+        if not found.updates and not found.problems and not found.differs:
+            kept = ", ".join(f"{each:,}" for each in sorted({*checkpoints, *self._starts()}))
+            raise UsageError(f"no update could be repeated: states are kept of update {kept}")
         return found
+
+    def _is_equal(self, kind: Kind, content: Any) -> bool:
+        """Returns False if a hash, or the mark of a batch, is another one in the journal."""
+        if kind is Kind.HASH:
+            return bool(hash_of(self.learner) == content["hash"])
+        return not content.marks or content.marks == mark_of(self.learner)
 
     def _find_checkpoints(self) -> dict[int, tuple[float, Path]]:
         """Returns iteration -> time and folder of the checkpoints of the run."""
@@ -322,12 +383,23 @@ class Repeater:
                     found[int(path.name)] = read_state(path)["time"], path
         return found
 
-    def _choose_first(self, begin: int | None, checkpoints: Mapping[int, Any]) -> int:
+    def _starts(self) -> list[int]:
+        return [head.number for _, head in self._places() if head.kind is Kind.START]
+
+    def _choose_first(
+        self, begin: int | None, until: int | None, checkpoints: Mapping[int, Any]
+    ) -> int:
         """Returns the iteration of the state at which a rerun begins."""
+        newest = deque(self._places(), 1)
+        last = max((step.number for place in newest for step in _read(*place)), default=0)
+        for name, given in (("--from", begin), ("--until", until)):
+            if given is not None and not 0 <= given <= last:
+                raise UsageError(f"{name} {given:,}: the journal ends at update {last:,}")
+        if until is not None and until <= (begin or 0):
+            raise UsageError(f"--until {until:,}: it must be larger than --from {begin or 0:,}")
         if begin is None:
             return 0
-        starts = [number for kind, number, _, _ in self._steps() if kind is Kind.START]
-        kept = [each for each in (*starts, *checkpoints) if each <= begin]
+        kept = [each for each in (*self._starts(), *checkpoints) if each <= begin]
         return max(kept, default=0)
 
     def _state_at(
@@ -353,27 +425,17 @@ class Repeater:
             if here != then[name]:
                 report(f"{name} was {then[name]} in the run, and is {here} here")
 
-    def _steps(self) -> Iterator[tuple[Kind, int, Any, float]]:
-        """Yields what the journal holds: kind, iteration, fields or batch, and time."""
-        schemas = {Kind.START: START, Kind.BATCHES: BATCHES, Kind.HASH: HASH}
+    def _places(self) -> Iterator[Place]:
+        """Yields the places of the records of the journal."""
         for segment in self._journal.segments:
             for head in segment.heads:
-                if head.kind not in schemas:
-                    continue
-                message = segment.read(head)
-                if isinstance(message, Damage):
-                    raise UsageError(f"{message}: the updates after it cannot be repeated")
-                where = f"{segment.path}: record of update {head.number:,}"
-                if complaint := schemas[head.kind].complaint(message):
-                    raise UsageError(f"{where}: {complaint}")
-                if head.kind is not Kind.BATCHES:
-                    yield head.kind, head.number, message.fields, head.time
-                    continue
-                try:
-                    for taken in batches_of(message):
-                        yield head.kind, taken.iterations, taken, head.time
-                except DecodeError as error:
-                    raise UsageError(f"{where}: {error}") from None
+                if head.kind in _SCHEMAS:
+                    yield Place(segment, head)
+
+    def _steps(self) -> Iterator[_Step]:
+        """Yields what the journal holds."""
+        for place in self._places():
+            yield from _read(*place)
 
     def _update(self, taken: Taken, report: Report) -> None:
         """Learns from a batch as the run did."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import numpy as np
 from session import nest
 from session.config import Config
 from session.config.defaults import BASE_ENV_CONFIG
+from session.config.named_code import place_of
 from session.errors import UsageError
 from session.nest import Array
 from session.wire import Identity
@@ -72,7 +73,7 @@ class RecordingWriter:
     ) -> None:
         folder = Path(path) / PolicyId(policy).shard(0)
         if list_segments(folder):
-            raise UsageError(f"{folder} holds a recording: choose another folder")
+            raise UsageError(f"{path} holds a recording: choose another folder, or remove it")
         self.episodes = 0
         self._obs = nest.flatten(parse_obs_spec(obs_spec), "obs")
         self._action = parse_action_spec(action_spec).array
@@ -88,20 +89,24 @@ class RecordingWriter:
         self._waiting = self._rows = self._sequence = self._stream = self._steps = 0
 
     @classmethod
-    def of_env(cls, path: str | Path, env_name: str, **settings: Any) -> RecordingWriter:
+    def of_env(
+        cls, path: str | Path, env: str | Callable[..., Any], **settings: Any
+    ) -> RecordingWriter:
         """Returns a writer of episodes of an environment.
 
         Args:
             path: folder of the recording.
-            env_name: name, such as ``gym:CartPole-v1``, ``package.module:Class`` or
-                ``file.py:Class``.
+            env: class or function that makes it, or its name, such as ``gym:CartPole-v1``,
+                ``package.module:Class`` or ``file.py:Class``.
             settings: other keys of ``env_config``.
 
         Raises:
             ConfigError: there is no such environment, or a setting is wrong.
+            UsageError: other processes cannot import the class.
         """
         from surreal_like.env.registry import derive_specs  # imports gymnasium
 
+        env_name = env if isinstance(env, str) else place_of(env, "env")
         config = Config({"env_name": env_name, **settings}).extend(BASE_ENV_CONFIG)
         obs_spec, action_spec = derive_specs(config)
         obs_spec = frame_spec(obs_spec, stack_size(config))
@@ -124,7 +129,7 @@ class RecordingWriter:
             observations: nest of arrays ``[T + 1, ...]``, the last observation included.
             actions: ``[T, ...]``.
             rewards: ``[T]``.
-            terminated: True if the task itself ended.
+            terminated: True if the task itself ended, whatever ``truncated`` says.
             truncated: True if the episode was cut off by its environment, such as by a time limit.
                 If neither is, the episode counts as cut: it has no end.
             extras: nest of further columns ``[T, ...]``.
@@ -134,6 +139,12 @@ class RecordingWriter:
             DataError: an array does not fit; names the episode, the array and the place.
         """
         where = f"episode {self.episodes + 1:,}"
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if np.ndim(flag):
+                shape: list[int] = list(np.shape(flag))
+                raise DataError(
+                    f"{where}: {name}: {shape} given, expected one flag: {name}={name}[-1]"
+                )
         try:
             columns = self._columns(observations, actions, rewards, extras, versions)
         except (DataError, ValueError) as error:
@@ -159,12 +170,17 @@ class RecordingWriter:
     def _columns(
         self, observations: Any, actions: Any, rewards: Any, extras: Any, versions: Any
     ) -> dict[str, Array]:
-        reward = cast("rewards", rewards, np.float32)
-        if reward.ndim != 1:
-            raise DataError(f"rewards: {list(reward.shape)} given, expected [T]")
-        steps = len(reward)
+        acted = cast("actions", actions, self._action.dtype)
+        steps = len(acted) if acted.ndim else 0
         if not steps:
-            raise DataError("no reward: expected at least one step")
+            raise DataError(f"actions: {list(acted.shape)} given, expected at least one step")
+        if rewards is None:
+            raise DataError("no rewards: where there are none, give zeros")
+        reward = cast("rewards", rewards, np.float32)
+        if reward.shape != (steps,):
+            raise DataError(
+                f"rewards: {list(reward.shape)} given, expected [{steps}], one for each action"
+            )
         columns = {}
         found = nest.flatten(observations, "obs")
         given = ", ".join(found)
@@ -174,14 +190,14 @@ class RecordingWriter:
             columns[name] = _check(name, found.pop(name), spec, steps + 1)
         if found:
             raise DataError(f"{', '.join(found)}: not in the spec of observations")
-        columns["action"] = _with_last(_check("actions", actions, self._action, steps))
+        columns["action"] = _with_last(_check("actions", acted, self._action, steps))
         columns["reward"] = np.concatenate([np.zeros(1, np.float32), reward])
         _REWARD.validate("rewards", columns["reward"])
-        acted = cast("versions", versions, np.int64)
-        if acted.shape not in ((), (steps,)):
-            raise DataError(f"versions: {list(acted.shape)} given, expected [{steps}]")
-        acted = np.broadcast_to(acted, (steps,))
-        columns["version"] = np.append(acted, acted[-1:])
+        version = cast("versions", versions, np.int64)
+        if version.shape not in ((), (steps,)):
+            raise DataError(f"versions: {list(version.shape)} given, expected [{steps}]")
+        version = np.broadcast_to(version, (steps,))
+        columns["version"] = np.append(version, version[-1:])
         for name, column in nest.flatten(extras or {}, "extras").items():
             columns[name] = _with_last(_check_extra(name, column, steps))
         return columns

@@ -11,9 +11,11 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from session.addons import count_acting
 from session.addons.copies.run_files import open_files
 from session.atomic_file import write_atomically
-from session.config.defaults import BASE_LEARNER_CONFIG
+from session.config import Config
+from session.config.defaults import BASE_LEARNER_CONFIG, BASE_SESSION_CONFIG
 from session.config.named_code import Overrides, as_overrides, place_of
 from session.did_you_mean import did_you_mean
 from session.errors import RunError, UsageError
@@ -22,8 +24,8 @@ from surreal_like.addons.scripts.policy import Policy, load_policy, make_policy
 from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms, name_of
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.experiment.checkpoints import default_checkpoint
 from surreal_like.experiment.find import find_run
+from surreal_like.experiment.resolve import read_experiment
 from surreal_like.other_libraries import KEYWORDS_ELSEWHERE
 from surreal_like.run.train import train
 
@@ -81,9 +83,21 @@ class Trainable(Algorithm):
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps so far, of all calls of :meth:`learn`."""
+        """Steps or updates, as :meth:`learn` counts them, of all of its calls so far."""
         result = {} if self.folder is None else RunFolder(self.folder).read_result() or {}
-        return int(result.get("env_steps") or 0)
+        return int(result.get(self._counted) or 0)
+
+    @property
+    def _counted(self) -> str:
+        """``env_steps``, or ``iterations`` where no process of the run steps an environment."""
+        if self.folder is None:
+            user = read_experiment(None, self._overrides, algorithm=type(self), env_name=self._env)
+            session = user.get("session_config", Config({})).extend(
+                Config(self.session_config).extend(BASE_SESSION_CONFIG)
+            )
+        else:
+            session = find_run(self.folder).read_config().session_config
+        return "env_steps" if count_acting(session) else "iterations"
 
     @property
     def policy(self) -> Policy:
@@ -95,12 +109,13 @@ class Trainable(Algorithm):
                 type(self), env=self._env, overrides=[*self._overrides, *given]
             )
         elif self._policy is None:
-            run = find_run(self.folder or "")
-            self._policy = load_policy(run.path, default_checkpoint(run))
+            self._policy = load_policy(self.folder or "")
         return self._policy
 
     def learn(self, total_timesteps: int) -> Self:
         """Trains for at least so many environment steps, after those before; returns itself.
+
+        Where no agents act, as `BC` and `IQL` learn from recorded rows, they are updates.
 
         Raises:
             ConfigError: a setting is wrong; nothing was started.
@@ -108,7 +123,7 @@ class Trainable(Algorithm):
             KeyboardInterrupt: Ctrl-C has ended the run, which has saved its state.
         """
         steps = self.num_timesteps + total_timesteps
-        stop = as_overrides({"session_config.stop.env_steps": steps})
+        stop = as_overrides({f"session_config.stop.{self._counted}": steps})
         if self.folder is None:
             overrides = [*self._overrides, *stop]
             run = train(algorithm=type(self), env=self._env, overrides=overrides, **self._options)

@@ -31,7 +31,7 @@ from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
-from surreal_like.experiment.checkpoints import whole_checkpoint
+from surreal_like.experiment.checkpoints import default_checkpoint, whole_checkpoint
 from surreal_like.experiment.find import algorithm_of, choose_policy, find_run, give_parameters
 from surreal_like.experiment.resolve import read_experiment, resolve
 from surreal_like.learner.learner import Learner
@@ -387,7 +387,7 @@ def make_policy(
 
 def load_policy(
     folder: str | Path,
-    checkpoint: str | int = "best",
+    checkpoint: str | int | None = None,
     *,
     policy: str | None = None,
     trainable: bool = False,
@@ -401,7 +401,7 @@ def load_policy(
     Args:
         folder: the run folder, the URL of its mirror, or ``trained:NAME``.
         checkpoint: ``best``, ``latest`` (the newest complete one), or the iteration of a
-            checkpoint.
+            checkpoint; None: ``best``, or ``latest`` where nothing was evaluated.
         policy: name of the policy, where a run has several.
         trainable: load the learner, too; ``best`` has no state of its optimizers.
         import_path: further folders with modules that the run needs.
@@ -415,7 +415,9 @@ def load_policy(
     run.find_modules([*import_path, *config.session_config.import_path])
     name = choose_policy(config, policy, run)
     config = policy_config(config, name)
-    path = whole_checkpoint(run, checkpoint, name)
+    path = whole_checkpoint(
+        run, default_checkpoint(run) if checkpoint is None else checkpoint, name
+    )
     # The best parameters of one of several policies stand in a folder of its name.
     label = path.name if path.name.isdigit() else path.name.replace(name, "best", 1)
     drawing = AgentMode.training if trainable else AgentMode.eval_stochastic

@@ -217,7 +217,7 @@ def test_an_environment_that_resets_within_its_step_is_refused(
 def test_a_training_from_nothing_is_refused_in_one_line(command: Command, tmp_path: Path) -> None:
     said = command("train", "small.yaml", "--on", "serial", "session_config.dataset.path=nope")
     assert (said.code, said.err.count("\n")) == (2, 1)
-    assert "nope has no recording: train with session_config.record.what=all" in said.err
+    assert "nope: there is no such folder" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
@@ -234,14 +234,16 @@ def test_data_shows_the_numbers_of_a_recording(command: Command, tmp_path: Path)
     size = sum(path.stat().st_size for path in (tmp_path / "run").glob("recording/*/*"))
     assert lines[:2] == [
         "run a-run: dqn in toy:none, policy default",
-        f"rows 18 in {size / 1000:.1f} kB, 1 shard",
+        f"rows 18, one for each observation, in {size / 1000:.1f} kB, 1 shard",
     ]
     assert lines[2] == "episodes 5 of 12 steps: 3 terminated, 1 truncated, 1 cut"
     assert lines[3] == "late 1 episode without its beginning"
-    assert lines[4] == "returns 2.0 to 4.0, quartiles 2.0, 2.0, 3.0; of complete episodes"
-    assert lines[5] == "versions 0 to 5 of the parameters"
-    assert lines[6] == "senders agent-0 12, agent-1 6"
-    assert lines[7:] == [f"obs {json.dumps(OBS)}", f"action {json.dumps(ACTION)}"]
+    assert lines[4] == "lengths 2.0 to 4.0, quartiles 2.0, 2.0, 3.0; of complete episodes"
+    assert lines[5] == "returns 2.0 to 4.0, quartiles 2.0, 2.0, 3.0; of complete episodes"
+    assert lines[6] == "versions 0 to 5 of the parameters"
+    assert lines[7] == "senders agent-0 12, agent-1 6"
+    assert lines[8:10] == [f"obs {json.dumps(OBS)}", f"action {json.dumps(ACTION)}"]
+    assert lines[10].startswith("ranges obs/image ")
 
 
 def test_data_gives_the_same_as_json(command: Command, tmp_path: Path) -> None:
@@ -278,7 +280,7 @@ def test_data_names_what_is_damaged_and_ends_with_1(
     assert (said.code, said.err) == (1, "")
     assert f"{path.relative_to(tmp_path)}: record 5 at byte" in said.out
     if not words:
-        assert "rows       6 in" in said.out
+        assert "rows       6, one for each observation, in" in said.out
         assert said.out.splitlines()[-1].startswith("left out  ")
 
 

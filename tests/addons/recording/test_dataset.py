@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from main.cli import main
 from session.errors import ConfigError, SurrealError, UsageError
+from session.folder import RunFolder
+from surreal_like import BC
 from surreal_like.addons.recording.dataset import adapt
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import list_segments
@@ -296,13 +299,13 @@ def resolved(changes: dict[str, Any], algorithm: str = "dqn", env: str = "toy:ch
     [
         ({}, ""),
         ({"learner_config.replay.capacity": 1000}, r"of {rows} rows, but .*capacity is 1,000"),
-        ({"learner_config.replay.min_size": 2000}, "min_size is 2,000, but samples begin at "),
+        ({"learner_config.replay.min_size": 2000}, "min_size is 2,000, but .* begin at only "),
         ({"learner_config.replay.samples_per_insert": 4}, "samples_per_insert is 4, but no rows"),
         ({"session_config.stop": {"env_steps": 9}}, "stop.env_steps is 9, but .*agent.num is 0"),
         ({"session_config.agent.num": 1, "session_config.stop": {"env_steps": 9}}, ""),
         ({"session_config.agent.num": 1, "learner_config.replay.samples_per_insert": 4}, ""),
         ({"session_config.agent.num": 1, "learner_config.replay.min_size": 2000}, ""),
-        ({DATASET: ""}, "agent.num is 0, so nothing would step the environment.*dataset.path"),
+        ({DATASET: ""}, "agent.num is 0, so no rows would come: give session_config.dataset.path"),
     ],
     ids=str,
 )
@@ -325,7 +328,8 @@ def test_as_many_steps_as_are_awaited_are_enough(tmp_path: Path, made: Made) -> 
     def most() -> int:
         with pytest.raises(ConfigError) as caught:
             resolved(made.changes(**{key: made.rows, "learner_config.replay.capacity": 10_000}))
-        found = re.search(r"begin at ([\d,]+) of the", str(caught.value))
+        said = r"begin at only ([\d,]+) of the.* set it to \1 or less"
+        found = re.search(said, str(caught.value))
         assert found is not None
         return int(found[1].replace(",", ""))
 
@@ -334,6 +338,43 @@ def test_as_many_steps_as_are_awaited_are_enough(tmp_path: Path, made: Made) -> 
     ended = play(tmp_path / "run", wait_until_sent, made.changes(**{key: begins}))
     assert ended.result["iterations"] == UPDATES
     assert begins <= ended.progress[-1]["replay"]["sampleable"] < begins + 20
+
+
+def test_plan_looks_at_a_recording_that_is_here(
+    made: Made, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["plan", "--algorithm", "bc", "--env", "toy:chain", "session_config.stop.iterations=9"]
+    key = "session_config.dataset.path"
+    assert main([*words, f"{key}={made.path}"]) == 0
+    assert f"rows from      {made.path}\n" in capsys.readouterr().out
+    too_few = f"learner_config.replay.min_size={made.rows}"
+    assert main([*words, f"{key}={made.path}", too_few]) == 2
+    assert "samples begin at only" in capsys.readouterr().err
+    assert main([*words, f"{key}={tmp_path / 'away'}"]) == 0
+    assert "away, which is not there on this machine" in capsys.readouterr().out
+
+
+def test_what_clones_has_no_agents(made: Made) -> None:
+    config = resolved({"session_config.stop": {"iterations": 9}, DATASET: str(made.path)}, "bc")
+    assert config.session_config.agent.num == 0
+    assert config.learner_config.replay.samples_per_insert == 0
+
+
+@pytest.mark.parametrize("name", ["train", "plan"])
+def test_what_clones_asks_for_recorded_rows(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [name, "--algorithm", "bc", "--env", "toy:chain", "session_config.stop.iterations=9"]
+    assert main(words) == 2
+    assert "no rows would come: give session_config.dataset.path" in capsys.readouterr().err
+
+
+def test_learn_counts_updates_where_no_agents_act(made: Made, tmp_path: Path) -> None:
+    model = BC("toy:chain", overrides={DATASET: str(made.path)}, folder=tmp_path / "run")
+    model.learn(30)
+    assert model.num_timesteps == 30
+    model.learn(20)
+    result = RunFolder(tmp_path / "run").read_result()
+    assert result is not None
+    assert result["iterations"] == 50
 
 
 @pytest.mark.parametrize(

@@ -497,7 +497,10 @@ def test_an_episode_without_its_beginning_is_counted(
         (buffer(2, rewards=[0.0, np.nan]), r"episode_1: rewards: NaN at \[2\] of \[3\], expected"),
         (buffer(2, rewards=[0.0, 1e300]), "episode_1: rewards: 1e.300 .*does not fit into float32"),
         (buffer(2, actions=np.array([0, 2])), "episode_1: actions: 2 .*expected 0 to below 2"),
-        (buffer(2, actions=np.array([0])), "episode_1: actions: .* given, expected .2."),
+        (
+            buffer(2, actions=np.array([0])),
+            "episode_1: rewards: .* given, expected .1., one for each action",
+        ),
         (
             buffer(2, observations=np.zeros((3, 2), np.float32)),
             r"episode_1: obs: \[3, 2\] given, expected \[3\]",

@@ -1,6 +1,7 @@
 """A run of processes, some of which are killed, is repeated bit for bit; other code is found."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.addons.recording.other_code import compare_code
-from tests.addons.recording.test_rerun import RAINBOW, record
+from surreal_like.addons.recording.other_code import Comparer
+from surreal_like.addons.recording.segments import Kind
+from tests.addons.recording.test_rerun import RAINBOW, change, heads, record
 from tests.runs.command import CARTPOLE, ROOT, Train
 
 UPDATES = 100_000
@@ -60,21 +63,111 @@ def test_a_run_with_killed_processes_is_repeated(run_folder: Path) -> None:
     assert found["updates"] >= 0.99 * UPDATES
 
 
+def other_checkout(folder: Path, before: str, after: str) -> Path:
+    """Returns a copy of the code, in which optimizers have another line."""
+    for name in ("main", "session", "surreal_like", "configs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    place = folder / "surreal_like" / "learner" / "optimizer.py"
+    text = place.read_text()
+    assert before in text
+    place.write_text(text.replace(before, after))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    settings = {
+        "session_config.checkpoint.period": 100,
+        "session_config.checkpoint.keep_history": 9,
+    }
+    return record(folder, "dqn", "gym:CartPole-v1", {**RAINBOW, **settings})
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Code that learns something else from its 131st step on."""
+    folder = tmp_path_factory.mktemp("late")
+    return other_checkout(folder, "beta_2**self._steps", "beta_2 ** min(self._steps, 130)")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_update_at_which_other_code_learns_otherwise_is_named(tmp_path: Path) -> None:
-    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", RAINBOW)
-    code = tmp_path / "code"
-    for name in ("main", "session", "surreal_like", "configs"):
-        shutil.copytree(ROOT / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
-    assert compare_code(RunFolder(run.path), code) is None
-    place = code / "surreal_like" / "learner" / "optimizer.py"
-    text = place.read_text()
-    changed = text.replace("add_(self._epsilon)", "add_(2 * self._epsilon)")
-    assert changed != text
-    place.write_text(changed)
-    found = compare_code(RunFolder(run.path), code)
-    assert found is not None
-    assert found.update == 1
+def test_the_same_code_learns_the_same(recorded: RunFolder, tmp_path: Path) -> None:
+    code = other_checkout(tmp_path, "self._epsilon = epsilon", "self._epsilon = float(epsilon)")
+    found = Comparer(recorded, code).compare()
+    assert found.equal
+    assert (found.here.updates, found.there.updates) == (230, 230)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_first_other_update_is_named_by_tensors_too(
+    recorded: RunFolder, tmp_path: Path
+) -> None:
+    code = other_checkout(tmp_path, "add_(self._epsilon)", "add_(2 * self._epsilon)")
+    found = Comparer(recorded, code).compare()
+    assert (found.update, found.equal) == (1, False)
+    assert 0 < found.tensors[0] <= found.tensors[1]
     assert found.tensor
-    assert 0 < found.largest < 1e-3
+    assert 0 < found.difference < 1e-3
+    assert found.difference < found.size
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("begin", "until", "update"),
+    [(None, None, 131), (None, 131, 131), (None, 130, None), (200, None, 201), (100, 140, 131)],
+)
+def test_a_part_of_the_updates_is_compared(
+    recorded: RunFolder, late: Path, begin: int | None, until: int | None, update: int | None
+) -> None:
+    found = Comparer(recorded, late).compare(begin, until)
+    assert found.update == update
+    assert found.here.differs is None
+    assert found.there.differs == (None if update is None else (update - 1, update))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_the_codes_cannot_repeat_is_no_equality(
+    recorded: RunFolder, late: Path, tmp_path: Path
+) -> None:
+    copy = RunFolder(shutil.copytree(recorded.path, tmp_path / "run"))
+    change(*heads(copy, "replay-0", Kind.CHUNK)[1], sealed=False)
+    found = Comparer(copy, late).compare(until=100)
+    assert found.update is None
+    assert not found.equal
+    assert found.here.problems == found.there.problems != []
+    words = ("rerun", str(copy.path), "--code", str(late), "--until", "100")
+    done = subprocess.run(
+        [sys.executable, "-m", "surreal_like", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"{late}: update" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_both_codes_are_compared_with_the_run(recorded: RunFolder, late: Path) -> None:
+    """Called from the other checkout, this one is the other code."""
+    words = ("-m", "main.cli", "rerun", str(recorded.path), "--json", "--code", str(ROOT))
+    done = subprocess.run(
+        [sys.executable, "-P", *words],
+        cwd=late,
+        env={**os.environ, "PYTHONPATH": str(late)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert found["update"] == 131
+    assert found["here"]["differs"] == [130, 131]
+    assert found["there"]["differs"] is None
+
+
+def test_a_folder_without_code_is_refused_at_once(recorded: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no checkout"):
+        Comparer(recorded, tmp_path)

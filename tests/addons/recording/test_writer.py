@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from surreal_like.addons.recording import segments as segments_module
 from surreal_like.addons.recording import writer as writer_module
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import list_segments
+from surreal_like.addons.recording.summary import summarize
 from surreal_like.addons.recording.writer import RecordingWriter
 from surreal_like.env.registry import derive_specs
 from surreal_like.errors import DataError
@@ -188,15 +190,17 @@ GOOD = {"observations": np.zeros((4, 3), np.float32), "actions": [0, 1, 2], "rew
         ({"observations": np.full((4, 3), np.nan)}, r"obs: NaN at \[0, 0\] of \[4, 3\]"),
         ({"observations": np.full((4, 3), 1e60)}, "obs: 1e[+]60"),
         ({"observations": np.full((4, 3), "x")}, "obs: <U1 given, expected numbers of float32"),
-        ({"actions": [0, 1]}, r"actions: \[2\] given, expected \[3\]"),
+        ({"actions": [0, 1]}, r"rewards: \[3\] given, expected \[2\], one for each action"),
         ({"actions": [0, 1, 3]}, "actions: 3 at .*, expected 0 to below 3"),
         ({"actions": [0, 1, 0.5]}, "actions: 0.5"),
         ({"actions": [[0], [1], [2]]}, r"actions: \[3, 1\] given, expected \[3\]"),
-        ({"rewards": []}, "no reward: expected at least one step"),
-        ({"rewards": 1.0}, r"rewards: \[\] given, expected \[T\]"),
-        ({"rewards": [[1], [2], [3]]}, r"rewards: \[3, 1\] given, expected \[T\]"),
+        ({"actions": []}, r"actions: \[0\] given, expected at least one step"),
+        ({"rewards": []}, r"rewards: \[0\] given, expected \[3\]"),
+        ({"rewards": 1.0}, r"rewards: \[\] given, expected \[3\]"),
+        ({"rewards": [[1], [2], [3]]}, r"rewards: \[3, 1\] given, expected \[3\]"),
+        ({"terminated": [False, False, True]}, r"terminated: \[3\] given, .*terminated\[-1\]"),
         ({"rewards": [1, np.inf, 3]}, "rewards: inf at .* expected a finite number"),
-        ({"rewards": None}, "rewards: object given, expected numbers of float32"),
+        ({"rewards": None}, "no rewards: where there are none, give zeros"),
         ({"versions": [1, 2]}, r"versions: \[2\] given, expected \[3\]"),
         ({"versions": "newest"}, "versions: "),
         ({"extras": {"a": [1, 2]}}, r"extras/a: \[2\] given, expected \[3, \.\.\.\]"),
@@ -212,7 +216,7 @@ def test_what_is_no_episode_is_refused_with_its_number(
     with writer_of(tmp_path) as writer:
         writer.add(**GOOD, terminated=True)
         with pytest.raises(DataError, match=f"^episode 2: .*{said}"):
-            writer.add(**(GOOD | changes), terminated=True)
+            writer.add(**({**GOOD, "terminated": True} | changes))
         # It goes on with the next one.
         writer.add(**GOOD, truncated=True)
         assert writer.episodes == 2
@@ -317,3 +321,25 @@ def test_an_environment_gives_the_specs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean toy:chain"):
         RecordingWriter.of_env(tmp_path / "other", "toy:chian")
     assert not (tmp_path / "other").exists()
+
+
+class Line(gymnasium.Env[Any, Any]):
+    """A point on a line."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+
+def test_the_class_of_an_environment_will_do_and_actions_beyond_bounds_are_counted(
+    tmp_path: Path,
+) -> None:
+    with RecordingWriter.of_env(tmp_path / "logs", Line) as writer:
+        for largest in (0.5, 3.0):
+            actions = np.linspace(-0.5, largest, 4)[:, None]
+            writer.add(np.zeros((5, 2)), actions, np.ones(4), terminated=True)
+    recording = Recording(tmp_path / "logs")
+    assert recording.specs["action_spec"]["high"] == [1.0]
+    found = summarize(recording)
+    assert (found["outside"], found["steps"]) == (2, 8)
+    assert found["ranges"]["action"] == [-0.5, 3.0]
+    assert found["lengths"] == [4.0] * 5

@@ -195,8 +195,8 @@ def test_advantages_are_normalised_over_the_rows_that_count() -> None:
 
 def test_a_long_update_gives_signs_of_life() -> None:
     learner, pulses = make_learner(minibatches=3, num_sgd_iter=2), []
-    context = SimpleNamespace(pulse=lambda: pulses.append(1))
-    learner._link = SimpleNamespace(context=context)  # type: ignore[assignment]
+    link = SimpleNamespace(pulse=lambda: pulses.append(1))
+    learner._link = link  # type: ignore[assignment]
     learner.learn(make_batch(DISCRETE))
     assert len(pulses) == 6
 
