@@ -17,7 +17,6 @@ from session.config.named_code import with_kept_plan
 from session.config.sections import sections_of
 from session.errors import CheckpointError, DecodeError, UsageError, describe
 from session.folder import RunFolder
-from session.wire import Message
 from surreal_like.addons.recording.check import refuse_unrepeatable
 from surreal_like.addons.recording.flight import (
     BATCHES,
@@ -34,137 +33,19 @@ from surreal_like.addons.recording.flight import (
 )
 from surreal_like.addons.recording.reader import Place, Shard
 from surreal_like.addons.recording.segments import Damage, Head, Kind, Segment
-from surreal_like.data.batch import Batch, Columns, Sampled, make_batch
+from surreal_like.addons.recording.shard_rows import Gone, ShardRows, ShardUnrolls
+from surreal_like.data.batch import Batch, Sampled, make_batch
 from surreal_like.data.policy_names import PolicyId
 from surreal_like.dataflow.flow import NOT_READY, Signal
-from surreal_like.experience.chunk import CHUNK, Chunk
 from surreal_like.experiment.find import choose_policy, learners_of
 from surreal_like.learner.device_prefetch import DeviceTransfer, transfer_columns
 from surreal_like.learner.learner import Learner
 from surreal_like.learner.run_link import LearnerLink
 from surreal_like.policies.config import policy_config
-from surreal_like.replay.replay import load_replay_class, to_columns
+from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.table import Table
 
 Report = Callable[[str], object]
-
-
-class Gone(Exception):
-    """The rows of a batch cannot be had again; says why."""
-
-
-class ShardRows:
-    """The rows of a shard as it had them when it drew each batch.
-
-    Args:
-        shard: the shard, as recorded.
-        table: an empty replay of its kind.
-        learner_config: that of the experiment.
-    """
-
-    def __init__(self, shard: Shard, table: Table, learner_config: Config) -> None:
-        self._shard, self._table = shard, table
-        self._collate = table.collate(learner_config)
-        self._records = iter(
-            (segment, head)
-            for segment in shard.segments
-            for head in segment.heads
-            if head.kind is not Kind.ABOUT
-        )
-        self._incarnation = self._cuts = 0
-        # Earlier rows may have made room for these.
-        first = shard.segments[0]
-        self._number = first.heads[0].number
-        if self._number:
-            self._incarnation = shard.abouts[0].sender.incarnation
-            state = table.state()
-            state["storage"] |= {"oldest": self._number, "next_number": self._number}
-            table.restore(state)
-
-    def draw(self, taken: Taken) -> Columns:
-        """Returns the columns of a batch.
-
-        Raises:
-            Gone: its rows are not in the recording.
-        """
-        place = taken.incarnations, taken.cuts, taken.rows
-        while (self._incarnation, self._cuts, self._number) != place:
-            self._step()
-        return next(iter(self._collate(self._gather(taken), 1)))
-
-    def _gather(self, taken: Taken) -> Columns:
-        numbers, table = taken.indices, self._table
-        oldest = int(numbers.min(initial=table.storage.next_number))
-        if oldest < table.storage.oldest:
-            raise Gone(f"row {oldest:,} of {self._shard.name} has made room for newer ones")
-        columns = to_columns(dict(table.view.gather(table.storage, numbers)))
-        return {**columns, "weights": taken.weights, "indices": numbers}
-
-    def _step(self) -> None:
-        """Takes the next record."""
-        name = self._shard.name
-        try:
-            segment, head = next(self._records)
-        except StopIteration:
-            raise Gone(f"the recording of {name} ends at row {self._number:,}") from None
-        message = segment.read(head)
-        if isinstance(message, Damage):
-            raise Gone(str(message))
-        if head.kind is Kind.CHUNK:
-            chunk = self._read(message, head.number)
-            if head.number != self._number:
-                missing = f"rows {self._number:,} to {head.number:,}"
-                raise Gone(f"{missing} of {self._shard.name} are missing")
-            self._insert(chunk)
-            self._number += chunk.size
-        elif head.kind is Kind.CUT:
-            self._table.roll_back(head.number)
-            self._number, self._cuts = head.number, self._cuts + 1
-        else:
-            if head.kind is Kind.BEGIN and (self._incarnation or head.number):
-                raise Gone(f"{name} began anew at row {head.number:,}, with rows of a snapshot")
-            if head.kind is Kind.GO_ON:
-                self._table.roll_back(head.number)
-            self._incarnation, self._number = message.sender.incarnation, head.number
-            self._cuts = 0
-
-    def _read(self, message: Message, number: int) -> Chunk:
-        try:
-            if reason := CHUNK.complaint(message):
-                raise DecodeError(reason)
-            return Chunk.from_message(message)
-        except DecodeError as error:
-            raise Gone(f"the chunk of row {number:,} is wrong: {error}") from None
-
-    def _insert(self, chunk: Chunk) -> None:
-        self._table.insert_chunk(chunk)
-
-
-class ShardUnrolls(ShardRows):
-    """The unrolls of a shard, each of which is sampled without the others; see `ShardRows`."""
-
-    def __init__(self, shard: Shard, table: Table, learner_config: Config) -> None:
-        super().__init__(shard, table, learner_config)
-        self._streams: int = table.env_config["num_envs"]
-        # Rows that were inserted before it -> the unroll, whose columns are views of its file.
-        self._unrolls: dict[int, Chunk] = {}
-
-    def _insert(self, chunk: Chunk) -> None:
-        number = self._number
-        for unroll in chunk.parts(self._streams):
-            self._unrolls[number] = unroll
-            number += unroll.size
-
-    def _gather(self, taken: Taken) -> Columns:
-        table = self._table
-        for number in taken.indices.tolist():
-            if number not in self._unrolls:
-                raise Gone(f"the unroll at row {number:,} of {self._shard.name} is missing")
-            table.insert_chunk(self._unrolls[number])
-        numbers = table.selector.list_rows()
-        columns = to_columns(dict(table.view.gather(table.storage, numbers)))
-        table.selector.unmark(numbers)
-        return {**columns, "replayed": taken.replayed}
 
 
 @dataclass
