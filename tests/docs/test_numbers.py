@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -244,17 +245,33 @@ def test_what_is_said_of_the_biped_is_what_was_measured() -> None:
             assert run["machine"][key] == pong["machine"][key]
 
 
-def test_what_is_said_of_the_cheetah_is_what_was_measured() -> None:
-    text = re.sub(r"\s+", " ", section().split("**HalfCheetah**")[1])
+PEER = "stable-baselines3"
+MUJOCO = ("halfcheetah_sac", "halfcheetah_ppo", "hopper_ppo", "walker2d_ppo")
+
+
+def test_what_is_said_of_mujoco_is_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", section().split("**MuJoCo**")[1])
     rows = result("milestones")["milestones"]
-    names = ("halfcheetah_sac", "halfcheetah_sac, stable-baselines3")
-    mine, theirs = ([each for each in rows if each["row"] == name] for name in names)
-    seeds = sorted(run["seed"] for run in mine)
-    assert seeds == sorted(run["seed"] for run in theirs)
-    assert seeds == [101, 102, 103, 104, 105]
-    assert "Seeds 101 to 105, and the interval is Student's for five of them" in text
-    assert all("judged_mean_return" in run and run["curve"] for run in (*mine, *theirs))
-    assert "stable-baselines3==2.9.2" in theirs[0]["fingerprint"]
+    assert "Seeds 101 to 105, and the intervals are Student's for five of them" in text
+    first = {}
+    for name in MUJOCO:
+        names = (name, f"{name}, {PEER}")
+        both = [sorted((r for r in rows if r["row"] == each), key=_seed) for each in names]
+        mine, theirs = both
+        assert [_seed(run) for run in mine] == [_seed(run) for run in theirs]
+        assert [_seed(run) for run in mine] == [101, 102, 103, 104, 105]
+        assert all("judged_mean_return" in run and run["curve"] for run in (*mine, *theirs))
+        assert "stable-baselines3==2.9.2" in theirs[0]["fingerprint"]
+        sums = [sum(run["judged_mean_return"] for run in runs[:3]) for runs in both]
+        first[name] = sums[0] / sums[1]
+    walked = [r for r in rows if r["row"] == f"walker2d_ppo, {PEER}"]
+    assert sum(run["judged_mean_return"] > 2800 for run in walked) == 4
+    said = f"Walker2d had a ratio of {first['walker2d_ppo']:.2f}"
+    assert f"{said}, and Hopper one of {first['hopper_ppo']:.2f}" in text
+
+
+def _seed(run: Mapping[str, Any]) -> int:
+    return int(run["seed"])
 
 
 def test_figures_at_the_top_of_readme_are_what_was_measured() -> None:

@@ -159,7 +159,10 @@ class Comparer:
         for name, given in (("--from", begin), ("--until", until)):
             numbers += [name, str(given)] if given is not None else []
         trace(self._run, here, policy=self._policy, after=after, begin=begin, until=until)
+        (there / _TRACE).unlink(missing_ok=True)
         self._run_there(*numbers)
+        if not (there / _TRACE).exists():
+            raise UsageError(f"the code in {self._code} is too old: its rerun leaves no trace")
         return _read_trace(here), _read_trace(there)
 
     def _run_there(self, *more: str) -> None:
