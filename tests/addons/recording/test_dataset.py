@@ -361,10 +361,17 @@ def test_what_clones_has_no_agents(made: Made) -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "plan"])
-def test_what_clones_asks_for_recorded_rows(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_clones_asks_for_recorded_rows(
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = [name, "--algorithm", "bc", "--env", "toy:chain", "session_config.stop.iterations=9"]
     assert main(words) == 2
     assert "no rows would come: give session_config.dataset.path" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_learn_counts_updates_where_no_agents_act(made: Made, tmp_path: Path) -> None:
