@@ -83,7 +83,7 @@ class Collected(BaseCallback):  # type: ignore[misc]
 def main(path: Path) -> None:
     """Collects, trains and writes."""
     torch.set_num_threads(1)
-    env = gymnasium.wrappers.TimeLimit(Drift(), STEPS)
+    env: Any = gymnasium.wrappers.TimeLimit(Drift(), STEPS)
     policy = {"net_arch": {"pi": [WIDTH], "vf": [WIDTH]}, "activation_fn": torch.nn.Tanh}
     model = PPO("MlpPolicy", env, seed=1, device="cpu", policy_kwargs=policy, **SETTINGS)
     collected, orders = Collected(), []
@@ -97,7 +97,7 @@ def main(path: Path) -> None:
         orders.append(draw(size).tolist())
         return np.array(orders[-1])
 
-    np.random.permutation = permutation
+    vars(np.random)["permutation"] = permutation
     model.train()
     after = {name: each.tolist() for name, each in model.policy.state_dict().items()}
     found = {
