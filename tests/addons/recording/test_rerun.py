@@ -1,5 +1,6 @@
 """A rerun repeats the updates of a recorded run bit for bit, or says which one differs."""
 
+import shutil
 import socket
 import struct
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import torch
 import zmq
 
+from main.cli import main
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
 from surreal_like import train
@@ -290,3 +292,32 @@ def test_a_run_without_a_journal_is_refused(tmp_path: Path) -> None:
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {"session_config.flight.keep": "none"})
     with pytest.raises(UsageError, match=r"session_config\.flight\.keep=all"):
         Repeater(run)
+
+
+@pytest.mark.parametrize(
+    ("begin", "until", "said"),
+    [
+        (231, None, "--from 231: the journal ends at update 230"),
+        (None, 999, "--until 999: the journal ends at update 230"),
+        (None, 0, "--until 0: it must be larger than --from 0"),
+        (100, 50, "--until 50: it must be larger than --from 100"),
+    ],
+)
+def test_updates_that_are_not_there_are_refused(
+    rainbow: RunFolder, begin: int | None, until: int | None, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        repeat(rainbow, begin, until)
+
+
+def test_what_nothing_proves_is_said(
+    rainbow: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed learner leaves no hash of the end."""
+    copy = RunFolder(shutil.copytree(rainbow.path, tmp_path / "run"))
+    path, at, _ = heads(copy, "learner", Kind.HASH)[-1]
+    path.write_bytes(path.read_bytes()[:at])
+    found = repeat(copy)
+    assert (found.last, found.proven) == (230, 229)
+    assert main(["rerun", str(copy.path)]) == 0
+    assert "the journal has nothing to compare behind update 229" in capsys.readouterr().out

@@ -171,3 +171,11 @@ def test_both_codes_are_compared_with_the_run(recorded: RunFolder, late: Path) -
 def test_a_folder_without_code_is_refused_at_once(recorded: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no checkout"):
         Comparer(recorded, tmp_path)
+
+
+def test_code_that_leaves_no_trace_is_refused(
+    recorded: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Comparer, "_run_there", lambda self, *numbers: None)
+    with pytest.raises(UsageError, match="is too old: its rerun leaves no trace"):
+        Comparer(recorded, ROOT).compare(until=20)
