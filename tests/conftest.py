@@ -47,12 +47,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from session.config.named_code import LIBRARY
 from tests import examples
 from tests.last_words import LastWords
 from tests.leftovers import no_child_left as no_child_left
@@ -147,6 +149,10 @@ class GroupReport:
 
     @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        long = long_tests()
+        for item in items:
+            if item.nodeid in long:
+                item.add_marker(pytest.mark.slow)
         for item in items:
             self.found.update(groups_of(item))
         self.missing = {
@@ -189,6 +195,12 @@ class GroupReport:
             terminalreporter.section("groups that did not run in full")
             for line in lines:
                 terminalreporter.write_line(line)
+
+
+def long_tests() -> set[str]:
+    """Return the names of the tests that take seconds."""
+    lines = Path(__file__).with_name("long.txt").read_text().splitlines()
+    return {line for line in lines if not line.startswith("#")}
 
 
 def groups_of(item: pytest.Item) -> list[str]:
@@ -243,6 +255,24 @@ def signal_handlers() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs of one process start fast: the same code is packed once, no test is packed."""
+    code = sys.modules.get("surreal_like.experiment.user_code")
+    if code is not None:
+        monkeypatch.setattr(code, "_LIBRARY", (*LIBRARY, "__main__", "tests"))
+        monkeypatch.setattr(code, "_pack", partial(pack_once, code._pack))
+
+
+@lru_cache(maxsize=1)
+def pack_again(pack: Callable[[dict[str, bytes]], bytes], files: tuple[Any, ...]) -> bytes:
+    return pack(dict(files))
+
+
+def pack_once(pack: Callable[[dict[str, bytes]], bytes], files: dict[str, bytes]) -> bytes:
+    return pack_again(pack, tuple(files.items()))
 
 
 @pytest.fixture

@@ -33,12 +33,16 @@ def modules_in(*places: str) -> str:
 
 def found(code: str, unwanted: set[str]) -> set[str]:
     """Return the unwanted modules that a fresh interpreter has after some code."""
-    code = f"{code}\nimport sys; print(*({unwanted!r} & set(sys.modules)))"
+    return set(run_fresh(f"{code}\nimport sys; print(*({unwanted!r} & set(sys.modules)))").split())
+
+
+def run_fresh(code: str) -> str:
+    """Return the output of a fresh interpreter."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -78,21 +82,40 @@ OWN = "sum(name.partition('.')[0] in ('session', 'surreal_like', 'main') for nam
 
 def loaded(code: str) -> tuple[int, set[str]]:
     """Return the number of own modules that a fresh interpreter has after some code, and all."""
-    code = f"{code}\nimport sys; print({OWN}, *sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    number, *names = done.stdout.split()
+    number, *names = run_fresh(f"{code}\nimport sys; print({OWN}, *sys.modules)").split()
     return int(number), set(names)
 
 
-ALGORITHMS = [home.partition(":")[0] for home in list_algorithms().values()]
+ALGORITHMS = sorted({home.partition(":")[0] for home in list_algorithms().values()})
+# Each is imported in a fork of an interpreter that has nothing but torch.
+FORKED = """
+import os, torch
+for module in {modules}:
+    if not (child := os.fork()):
+        __import__(module)
+        print({own}, *sys.modules, flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, module
+"""
 
 
-@pytest.mark.parametrize("module", sorted({*ALGORITHMS}))
-def test_an_algorithm_loads_no_transport_and_no_add_on_of_others(module: str) -> None:
-    number, names = loaded(f"import {module}")
+@pytest.fixture(scope="module")
+def loaded_by() -> dict[str, tuple[int, set[str]]]:
+    """Return for each algorithm the number of own modules that it loads, and all."""
+    code = "import sys" + FORKED.format(modules=ALGORITHMS, own=OWN)
+    found = {}
+    for module, line in zip(ALGORITHMS, run_fresh(code).splitlines(), strict=True):
+        number, *names = line.split()
+        found[module] = int(number), set(names)
+    return found
+
+
+@pytest.mark.parametrize("module", ALGORITHMS)
+def test_an_algorithm_loads_no_transport_and_no_add_on_of_others(
+    loaded_by: dict[str, tuple[int, set[str]]], module: str
+) -> None:
+    number, names = loaded_by[module]
+    assert module in names
     room = module.rpartition(".")[0]
     unwanted = {name for name in names if name.startswith("main") or name.endswith(".addon")}
     unwanted |= {name for name in names if name.startswith(("zmq", "session.wire"))}

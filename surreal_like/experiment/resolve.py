@@ -301,9 +301,9 @@ def extend_user(user: Config, default: Config) -> Config:
     except ConfigError:
         # Only now: the import of all algorithms takes a while.
         known = set(paths(default))
-        for path in leaves(user):
+        for path in (each for each in leaves(user) if each not in known):
             others = [name for name in list_algorithms() if path in paths(defaults(name))]
-            if path not in known and others:
+            if others:
                 raise ConfigError(
                     f"{user.algorithm} has no {path}: it is an option of {' and '.join(others)}"
                 ) from None

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
@@ -319,23 +320,26 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     folders = [Path(folder).resolve() for folder in import_path]
+    # Of each folder once: a process has thousands of modules.
+    real_path = cache(os.path.realpath)
     for name, module in sys.modules.copy().items():
-        file, parts = getattr(module, "__file__", None), tuple(name.split("."))
+        file, parts = str(getattr(module, "__file__", None)), tuple(name.split("."))
         roots = folders
         if parts[0].startswith(OWN_FILE) and len(parts) > 1:
             # A relative import of the user's own file, whose folder is the package.
             roots, parts = [Path(str(sys.modules[parts[0]].__file__)).parent], parts[1:]
-        if not roots or not str(file).endswith(".py") or parts[0] in _LIBRARY:
+        if not roots or not file.endswith(".py") or parts[0] in _LIBRARY:
             continue
-        if not os.path.isfile(str(file)):
+        if not os.path.isfile(file):
             # Of an earlier run of this process, in a folder that is gone.
             continue
-        place = Path(str(file)).resolve()
-        for root in filter(place.is_relative_to, roots):
-            below = place.relative_to(root)
+        folder, last = os.path.split(file)
+        place = os.path.realpath(file) if os.path.islink(file) else f"{real_path(folder)}/{last}"
+        for root in roots:
             # Skips other files below a folder, such as a virtual environment with its packages.
-            if below.with_suffix("").parts in (parts, (*parts, "__init__")):
-                found.setdefault(below.as_posix(), str(place))
+            for below in (f"{'/'.join(parts)}.py", f"{'/'.join(parts)}/__init__.py"):
+                if place == os.path.join(root, below):
+                    found.setdefault(below, place)
     return found
 
 

@@ -17,6 +17,8 @@ from surreal_like.experiment.resolve import defaults
 from surreal_like.run.request import RunRequest
 from tests.docs.results import result
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 # docs/generate.py, which tests.docs.results imports, has put the folder of benchmarks on the path.
 LEARN = importlib.import_module("learn")
 PEER = importlib.import_module("peer_settings")

@@ -16,7 +16,8 @@ DOCUMENTS = [ROOT / "README.md", *PAGES, EXAMPLES / "README.md"]
 LONG = {"dataflow", "multi_agent", "your_own_environment", "your_own_algorithm", "scripts"}
 LONG |= {"environment_options", "tutorial_environment", "tutorial_algorithm"}
 LONG |= {"callbacks", "algorithms", "troubleshooting", "using_results", "metrics"}
-LONG |= {"actor_critic_on_unrolls", "resume_and_recovery"}
+LONG |= {"actor_critic_on_unrolls", "resume_and_recovery", "recordings", "zoo", "launchers"}
+LONG |= {"goals", "batched_environments"}
 OTHERS = [ROOT / name for name in ("k8s/README.md", "benchmarks/README.md")]
 LINKING = [*DOCUMENTS, *(page for page in ROOT.glob("*.md") if page not in DOCUMENTS), *OTHERS]
 

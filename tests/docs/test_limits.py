@@ -15,6 +15,8 @@ from session.launchers.registry import list_attached, list_detached
 from surreal_like.algorithm.catalog import list_algorithms
 from tests.scenarios import SCENARIOS
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 ROOT = Path(__file__).resolve().parents[2]
 _WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "ten": 10}
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

@@ -18,6 +18,8 @@ from surreal_like.experiment.preflight import flow_of
 from surreal_like.run.request import RunRequest
 from tests.docs.results import names_with, result, shown_result
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 TABLES_OF = importlib.import_module("tables")
 CHANGED = TABLES_OF.CHANGED
 

@@ -23,12 +23,12 @@ from session.wire import AddressBook, Identity, Wire
 from session.wire.requests import DealerSocket
 from tests.docs.examples import ROOT, blocks, call, check, program, write_files
 from tests.docs.test_metrics import curves_of
+from tests.polling import DEADLINE_SECONDS
 from tests.session.tensorplex.reading import curves
 
 PAGE = ROOT / "docs" / "scripts.md"
 SAMPLES = Path(__file__).resolve().parents[1] / "golden" / "entry_samples"
 SERVERS = ("ps", "tensorplex", "loggerplex")
-DEADLINE_SECONDS = 60.0
 
 # What the scripts may say otherwise than the samples: the five values of step, and an import.
 CHANGES = {

@@ -87,7 +87,7 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     heavy = {"torch", "rich", "gymnasium", "numpy", "zmq"}
     code = f"import sys, main.cli as c; c.main(['--help']); print(*({heavy!r} & set(sys.modules)))"
     before = os.times()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
     after = os.times()
     assert done.stdout.splitlines()[-1] == ""
     # Time of the processor: other work may share the machine.
@@ -97,7 +97,7 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     line = f"{sys.executable} -m main.cli --help | head -c 1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=90)
     assert (done.returncode, done.stderr) == (0, "")
 
 

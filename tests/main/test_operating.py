@@ -32,11 +32,10 @@ from session.process.heartbeat import Beat, State, write_beat
 from tests.add_ons import needs
 from tests.leftovers import names_folder
 from tests.main.conftest import Command
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 from tests.session.made_run import made_line
 
 LONG = "session_config.stop={seconds: 300}"
-DEADLINE_SECONDS = 60.0
 
 
 def make_run(path: Path, status: str = "", **run: object) -> RunFolder:

@@ -21,13 +21,13 @@ from session.wire.requests import RouterSocket
 from session.wire.security import Security, write_keys
 from session.wire.socket_state import poll
 from surreal_like.experiment.topology import make_topology
+from tests.polling import DEADLINE_SECONDS
 from tests.session.process.test_entry import finish
 from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import make_config
 
 ROOT = Path(__file__).resolve().parents[2]
 # Python's start on a machine that others use is not what is measured.
-DEADLINE_SECONDS = 20.0
 
 
 class Run:

@@ -23,7 +23,7 @@ from surreal_like.run.observer import RunObserver
 from surreal_like.run.request import RunRequest
 from surreal_like.run.train import Run
 from tests.main.conftest import CONFIG, Command
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 
 SERIAL = ("train", "small.yaml", "--on", "serial")
 
@@ -314,7 +314,7 @@ def test_ctrl_c_ends_cleanly_and_the_run_can_go_on(command: Command, tmp_path: P
         assert command("probe", "r", "learner").code == 0
         assert re.search(r"learner +running", command("status", "r").out)
         os.killpg(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 130, out
     assert "interrupted after" in out
     assert not processes_of(tmp_path)
@@ -339,7 +339,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     with training(tmp_path, "small.yaml", "--folder", "r") as process:
         until(lambda: (tmp_path / "r").exists())
         os.killpg(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=DEADLINE_SECONDS)
     assert (process.returncode, out) == (130, "")
     until(lambda: not processes_of(tmp_path), seconds=5.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"]
@@ -366,7 +366,7 @@ def test_a_run_is_stopped_from_another_terminal(command: Command, tmp_path: Path
     with training(tmp_path, "small.yaml", "--folder", "r", "--json", *LONG) as process:
         until(lambda: has_trained(tmp_path / "r"))
         said = command("stop", "r")
-        process.communicate(timeout=30)
+        process.communicate(timeout=DEADLINE_SECONDS)
     assert said.out == "run r has ended: surreal-like stop\n"
     assert process.returncode == 130
     assert not processes_of(tmp_path)

@@ -23,6 +23,8 @@ from surreal_like.learner.worker import LearnerWorker
 from surreal_like.network.flat import read_flat
 from tests.runs.command import ROOT
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 SMALL = {
     "session_config.agent.num": 1,
     "session_config.sender.flush_iteration": 8,

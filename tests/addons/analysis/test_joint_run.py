@@ -24,6 +24,8 @@ from surreal_like.env.registry import SeveralAgents
 from tests.add_ons import needs
 from tests.addons.video.reading_video import read_video
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 SMALL: dict[str, Any] = {
     "learner_config.model.hidden_sizes": [16],
     "env_config.num_envs": 4,

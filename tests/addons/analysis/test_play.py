@@ -15,6 +15,8 @@ from surreal_like.addons.analysis.play import play
 from surreal_like.errors import DataError
 from tests.addons.video.reading_video import read_video
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 OVERRIDES: dict[str, Any] = {
     "learner_config.replay.min_size": 64,
     "learner_config.model.hidden_sizes": [16],

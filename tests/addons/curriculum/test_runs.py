@@ -15,6 +15,8 @@ from tests.docs.examples import write_files
 from tests.runs.command import ROOT, Train, balanced, clean
 from tests.runs.serial_faults import SerialRun, play
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 SAMPLES = "tests.surreal_like.env.task_samples"
 FUNCTIONS = "tests.addons.curriculum.functions"
 STAGES = {

@@ -21,6 +21,8 @@ from tests.addons.gateway.rig import Client, Scene
 from tests.clock import HandClock
 from tests.polling import until
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 SMALL: dict[str, Any] = {
     "env_config.num_envs": 2,
     "session_config.gateway.port": 0,

@@ -28,6 +28,8 @@ from tests.runs.command import CARTPOLE, Train, clean
 from tests.runs.serial_faults import Ended, SerialRun, digest, play, play_twice
 from tests.surreal_like.replay.chunks import chunk_of
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 DATASET = "session_config.dataset.path"
 RECORD = {"session_config.record.what": "all"}
 UPDATES = 200

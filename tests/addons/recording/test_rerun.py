@@ -22,6 +22,8 @@ from surreal_like.addons.recording.rerun import Repeater, Rerun
 from surreal_like.addons.recording.segments import Kind, Segment
 from surreal_like.learner.optimizer import Adam
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 SMALL = {
     "session_config.record.what": "all",
     "session_config.flight.keep": "all",

@@ -24,6 +24,8 @@ from surreal_like.other_libraries import KEYWORDS_ELSEWHERE
 from surreal_like.run.train import Run
 from tests.addons.scripts.test_trainer import OVERRIDES, digest
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 QUICK = OVERRIDES | {"session_config.stop.eval_episodes": 4}
 
 

@@ -16,6 +16,8 @@ from surreal_like.addons.scripts.trainer import Trainer
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from tests.runs.command import clean, without_real_times
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 OVERRIDES = {
     "learner_config.replay.min_size": 64,
     "learner_config.model.hidden_sizes": [16],

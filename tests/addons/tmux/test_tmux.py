@@ -34,12 +34,11 @@ from session.launchers.control_client import ask
 from session.launchers.handle import open_run
 from session.launchers.launcher import Outcome
 from session.launchers.status import ComponentStatus
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 from tests.session.launchers.parts import make_config, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_SECONDS = 20.0
 ACTS = {"learner": "learn", "agent-0": "say"}
 
 T = TypeVar("T")

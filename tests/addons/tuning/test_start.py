@@ -17,6 +17,8 @@ from surreal_like.addons.tuning.start import make_explore_check, notes, resolve_
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
 from surreal_like.experiment.resolve import Resolved, try_all
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 ROWS = "learner_config.replay.batch_size"
 ENVS = "env_config.num_envs"
 RATE = "learner_config.algo.learning_rate.start"

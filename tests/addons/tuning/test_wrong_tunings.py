@@ -15,6 +15,8 @@ from session.folder import RunFolder
 from surreal_like.experiment.resolve import try_all
 from tests.main.conftest import Command
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 RATE = "learner_config.algo.learning_rate"
 GAMMA = "learner_config.algo.gamma"
 PBT = {"scheduler": "pbt", "pbt": {"perturbation_interval": 100}}

@@ -29,13 +29,12 @@ from session.launchers.status import process_lives, rows_of_files
 from session.process.heartbeat import Beat, State, write_beat
 from session.run_connection import Client
 from session.wire.socket_state import poll
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 from tests.session.launchers.parts import make_config, make_run, make_topology
 from tests.session.launchers.parts_supervisor import SUPERVISOR
 from tests.session.made_run import made_line
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_SECONDS = 20.0
 ACTS = {"learner": "learn", "agent-0": "work"}
 
 

@@ -11,11 +11,10 @@ import pytest
 
 from session.folder import RunFolder
 from session.launchers.handle import open_run
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 from tests.session.launchers.parts import MODULE, make_config, make_run
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_SECONDS = 20.0
 
 SUPERVISOR = f"""
 import sys

@@ -25,11 +25,10 @@ from session.launchers.launcher import Outcome
 from session.launchers.local import LocalLauncher
 from session.process.heartbeat import read_beats
 from tests.contracts.launcher import lives
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 from tests.session.launchers.parts import MODULE, drawn, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_SECONDS = 20.0
 DANCE = ("supervisor.control", "dance")
 PRELOAD = Preload(shared=[MODULE])
 ACTS = {"replay-0": "work", "learner": "learn", "agent-0": "work"}

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from session.loggerplex.terminal import TERMINAL, Terminal
-
-DEADLINE_SECONDS = 10.0
+from tests.polling import DEADLINE_SECONDS
 
 
 @pytest.fixture

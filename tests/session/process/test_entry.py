@@ -23,11 +23,10 @@ from session.process.component import LIFELINE, Topology
 from session.process.context import Launch
 from session.process.entry import open_context, release
 from session.process.heartbeat import read_beat
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_SECONDS = 20.0
 
 
 @pytest.fixture

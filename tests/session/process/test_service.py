@@ -20,7 +20,6 @@ from session.wire import AddressBook, Identity, Wire
 from tests.session.launchers.parts import MODULE, make_config, make_run
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_SECONDS = 20.0
 
 
 class Counting(Service):

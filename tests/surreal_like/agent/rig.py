@@ -187,6 +187,10 @@ class Rig:
         self.wires: list[Wire] = []
         self.stepping: list[Callable[[], object]] = []
         self.records: list[dict[str, Any]] = []
+        # Marks of records that are on their way.
+        self._marks: set[int] = set()
+        self._last_mark = 0
+        self._polling = False
         sink = self.wire("sink")
         self._sinks = [
             sink.pull(f"{plex}.records", high_water_mark=1000)
@@ -234,10 +238,36 @@ class Rig:
                 frame.step()
         for each in self.stepping:
             each()
+        self._collect()
+
+    def _collect(self) -> None:
         for sink in self._sinks:
             while (message := sink.receive()) is not None:
-                self.records += message.fields["records"]
+                for record in message.fields["records"]:
+                    if "mark" in record:
+                        self._marks.discard(record["mark"])
+                    else:
+                        self.records.append(record)
         time.sleep(0.0002)
+
+    def settle(self) -> None:
+        """Waits until all records of the frames so far are here; no time of the clock passes.
+
+        A mark goes behind them on each way.
+        """
+        asked = [frame.context for frame in self.frames.values() if not frame.finished]
+        for context in asked:
+            for plex in ("tensorplex", "loggerplex"):
+                self._last_mark += 1
+                self._marks.add(self._last_mark)
+                context.channel(plex).put({"mark": self._last_mark})
+
+        def collect() -> None:
+            for context in asked:
+                context.flush()
+            self._collect()
+
+        until(lambda: not self._marks, step=collect)
 
     def until(self, condition: Callable[[], object], *, seconds: float = 10.0) -> None:
         """Steps until something is so.
@@ -245,19 +275,28 @@ class Rig:
         Raises:
             AssertionError: it was not so in time.
         """
-        until(condition, seconds=seconds, step=self.step)
+        self._polling = True
+        try:
+            until(condition, seconds=seconds, step=self.step)
+        finally:
+            self._polling = False
 
     def pass_time(self, seconds: float) -> None:
-        """Lets the clock's time pass, in a hundred rounds."""
+        """Lets the clock's time pass, in a hundred rounds; then all records are here."""
         for _ in range(100):
             self.step(seconds / 100)
+        self.settle()
 
     def events(self, kind: str) -> list[str]:
         """Details of the events of one kind that have been noted."""
+        if not self._polling:
+            self.settle()
         return [record["detail"] for record in self.records if record.get("event") == kind]
 
     def scalars(self, client_id: str) -> dict[str, float]:
         """The newest value of every metric that one client has reported."""
+        if not self._polling:
+            self.settle()
         values: dict[str, float] = {}
         for record in self.records:
             if record.get("id") == client_id:

@@ -34,6 +34,8 @@ from tests.addons.scripts.test_loaded import OVERRIDES
 from tests.session.made_run import made_line
 from tests.surreal_like.learner.test_saver import SETTINGS, Line, make_learner, train, weights
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 class Net(Module):
     """A network that can have a target."""

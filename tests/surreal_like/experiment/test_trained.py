@@ -27,6 +27,8 @@ from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.run.request import RunRequest
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 ROOT = Path(__file__).resolve().parents[3]
 CARDS = list_trained()
 MOST_BYTES = 6_000_000

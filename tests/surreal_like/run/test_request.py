@@ -13,6 +13,8 @@ from session.errors import UsageError
 from surreal_like.run.request import RunRequest
 from tests.add_ons import needs
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 _EXPERIMENT = {"algorithm": "dqn", "env_config": {"env_name": "toy:chain"}}
 
 
