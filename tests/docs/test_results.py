@@ -24,7 +24,7 @@ TABLES_OF = importlib.import_module("tables")
 CHANGED = TABLES_OF.CHANGED
 
 PARTS = ("storage", "views", "replay", "parameters", "scale", "actor", "learner", "systems")
-NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept", "group")
+NAMES = (*PARTS, "gateway", "curve", "multi_agent", "batched", "kept", "group", "recording")
 # Further kinds of tables, by their key in the kept results.
 TABLES = (
     "learned",
