@@ -47,14 +47,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from session.config.named_code import LIBRARY
 from tests import examples
 from tests.last_words import LastWords
 from tests.leftovers import no_child_left as no_child_left
@@ -259,20 +258,17 @@ def signal_handlers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs of one process start fast: the same code is packed once, no test is packed."""
+    """Let runs of one process start fast: equal code is packed once, no test is packed."""
     code = sys.modules.get("surreal_like.experiment.user_code")
     if code is not None:
-        monkeypatch.setattr(code, "_LIBRARY", (*LIBRARY, "__main__", "tests"))
-        monkeypatch.setattr(code, "_pack", partial(pack_once, code._pack))
+        pack = code._pack
+        monkeypatch.setattr(code, "_LIBRARY", (*code._LIBRARY, "tests"))
+        monkeypatch.setattr(code, "_pack", lambda files: pack_once(pack, tuple(files.items())))
 
 
 @lru_cache(maxsize=1)
-def pack_again(pack: Callable[[dict[str, bytes]], bytes], files: tuple[Any, ...]) -> bytes:
+def pack_once(pack: Callable[[dict[str, bytes]], bytes], files: tuple[Any, ...]) -> bytes:
     return pack(dict(files))
-
-
-def pack_once(pack: Callable[[dict[str, bytes]], bytes], files: dict[str, bytes]) -> bytes:
-    return pack_again(pack, tuple(files.items()))
 
 
 @pytest.fixture

@@ -334,7 +334,8 @@ def own_modules(import_path: Iterable[str]) -> dict[str, str]:
             # Of an earlier run of this process, in a folder that is gone.
             continue
         folder, last = os.path.split(file)
-        place = os.path.realpath(file) if os.path.islink(file) else f"{real_path(folder)}/{last}"
+        folder = real_path(folder)
+        place = os.path.realpath(file) if os.path.islink(file) else os.path.join(folder, last)
         for root in roots:
             # Skips other files below a folder, such as a virtual environment with its packages.
             for below in (f"{'/'.join(parts)}.py", f"{'/'.join(parts)}/__init__.py"):

@@ -39,6 +39,11 @@ OWN = {
 }
 
 
+@pytest.fixture(autouse=True)
+def same_code() -> None:
+    """Pack each archive: the fixture of all tests, which this replaces, packs equal code once."""
+
+
 def keep(folder: RunFolder, import_path: Path) -> str:
     config: Config = BASE_CONFIG.copy()
     config.session_config.import_path = [str(import_path)]

@@ -136,6 +136,26 @@ def test_what_is_wrong_in_any_case_is_found_without_the_algorithm(
         read_experiment(file, words)
 
 
+def test_other_algorithms_are_looked_at_for_unknown_keys_only(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    known = module.defaults
+
+    def look(algorithm: str) -> Config:
+        looked.append(algorithm)
+        return known(algorithm)
+
+    monkeypatch.setattr(module, "defaults", look)
+    with pytest.raises(ConfigError, match="gamma"):
+        resolve(read_experiment(file, ["learner_config.algo.gamma=[1]"]))
+    assert looked == ["dqn"]
+    with pytest.raises(ConfigError, match=r"dqn has no .*clip: it is an option of .*ppo"):
+        resolve(read_experiment(file, ["learner_config.algo.clip=0.1"]))
+    # Once each, besides its own defaults.
+    assert len(looked[2:]) == len(set(looked[2:]))
+
+
 @pytest.mark.parametrize("section", ["env_config", "learner_config", "session_config", "policies"])
 @pytest.mark.parametrize("value", ["gym:CartPole-v1", "[a]", "5", "true"])
 @pytest.mark.parametrize("by_word", [False, True])
