@@ -67,7 +67,10 @@ def run(argv: Sequence[str]) -> int:
             other_code.trace(folder, Path(place), policy=given.policy, after=int(after), **part)
             return 0
         if given.code is not None:
-            compared = other_code.Comparer(folder, Path(given.code), given.policy).compare(**part)
+            comparer = other_code.Comparer(
+                folder, Path(given.code), given.policy, given.import_path
+            )
+            compared = comparer.compare(**part)
             print(json.dumps(asdict(compared)) if given.json else _page(compared, given.code))
             return 0 if compared.equal else 1
         found = Repeater(folder, given.policy).run(report=report, **part)

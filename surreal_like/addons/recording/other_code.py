@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -109,15 +109,24 @@ class Comparer:
         run: the run folder.
         code: folder of the other checkout.
         policy: name of the policy.
+        import_path: folders with modules of the user, for the other checkout.
 
     Raises:
         UsageError: it is no checkout.
     """
 
-    def __init__(self, run: RunFolder, code: Path, policy: str | None = None) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        code: Path,
+        policy: str | None = None,
+        import_path: Sequence[str] = (),
+    ) -> None:
         if not (code / "surreal_like").is_dir():
             raise UsageError(f"{code} is no checkout: it has no folder surreal_like")
         self._run, self._code, self._policy = run, code, policy
+        # The other process works in another folder.
+        self._import_path = [os.path.abspath(each) for each in import_path]
 
     def compare(self, begin: int | None = None, until: int | None = None) -> Comparison:
         """Returns the first update at which the codes learn something else.
@@ -167,7 +176,9 @@ class Comparer:
 
     def _run_there(self, *more: str) -> None:
         """Runs `rerun` of the other checkout."""
-        named = ("--policy", self._policy) if self._policy else ()
+        named = ["--policy", self._policy] if self._policy else []
+        for folder in self._import_path:
+            named += ["--import-path", folder]
         words = (sys.executable, "-P", "-m", "main.cli", "rerun", str(self._run.path.absolute()))
         done = subprocess.run(
             [*words, *named, *more],

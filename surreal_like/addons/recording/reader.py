@@ -28,8 +28,8 @@ from surreal_like.experience.chunk import CHUNK, Chunk
 _Key = tuple[str, int, int]
 
 
-class Place(NamedTuple):
-    """Place of the record of a chunk."""
+class StoredRecord(NamedTuple):
+    """A record in its file."""
 
     segment: Segment
     head: Head
@@ -80,9 +80,9 @@ class Shard:
         self.abouts.append(about)
 
     @cached_property
-    def places(self) -> list[Place]:
+    def stored_chunks(self) -> list[StoredRecord]:
         """The chunks that count, in the order in which they were accepted."""
-        found: list[Place] = []
+        found: list[StoredRecord] = []
         # A process that goes on, or a roll-back, takes back the rows from its number on.
         limit: float = math.inf
         for segment in reversed(self.segments):
@@ -92,7 +92,7 @@ class Shard:
                 elif head.kind is Kind.BEGIN:
                     limit = math.inf
                 elif head.kind is Kind.CHUNK and head.number < limit:
-                    found.append(Place(segment, head))
+                    found.append(StoredRecord(segment, head))
         return found[::-1]
 
 
@@ -205,10 +205,10 @@ class Recording:
     def check(self) -> None:
         """Reads what the chunks do not need, so that :attr:`damages` has all damage."""
         for shard in self.shards:
-            counted = set(shard.places)
+            counted = set(shard.stored_chunks)
             for segment in shard.segments:
                 for head in segment.heads:
-                    if Place(segment, head) not in counted:
+                    if StoredRecord(segment, head) not in counted:
                         found = segment.read(head)
                         if isinstance(found, Damage):
                             self._damages[found] = None
@@ -246,7 +246,7 @@ class Recording:
             index: number of the part, from 0 on.
             parts: number of all parts.
         """
-        total = sum(len(shard.places) for shard in self.shards)
+        total = sum(len(shard.stored_chunks) for shard in self.shards)
         for number, (_, chunk) in enumerate(self.chunks()):
             if number * parts // total == index:
                 yield chunk
@@ -256,7 +256,7 @@ class Recording:
 
         A chunk is sent again to a shard that has lost it, and to another one.
         """
-        for segment, head in shard.places:
+        for segment, head in shard.stored_chunks:
             chunk = self._read(segment, head)
             if chunk is None:
                 continue

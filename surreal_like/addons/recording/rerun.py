@@ -31,7 +31,7 @@ from surreal_like.addons.recording.flight import (
     mark_of,
     read_start,
 )
-from surreal_like.addons.recording.reader import Place, Shard
+from surreal_like.addons.recording.reader import Shard, StoredRecord
 from surreal_like.addons.recording.segments import Damage, Head, Kind, Segment
 from surreal_like.addons.recording.shard_rows import Gone, ShardRows, ShardUnrolls
 from surreal_like.data.batch import Batch, Sampled, make_batch
@@ -265,13 +265,13 @@ class Repeater:
         return found
 
     def _starts(self) -> list[int]:
-        return [head.number for _, head in self._places() if head.kind is Kind.START]
+        return [head.number for _, head in self._stored() if head.kind is Kind.START]
 
     def _choose_first(
         self, begin: int | None, until: int | None, checkpoints: Mapping[int, Any]
     ) -> int:
         """Returns the iteration of the state at which a rerun begins."""
-        newest = deque(self._places(), 1)
+        newest = deque(self._stored(), 1)
         last = max((step.number for place in newest for step in _read(*place)), default=0)
         for name, given in (("--from", begin), ("--until", until)):
             if given is not None and not 0 <= given <= last:
@@ -306,17 +306,17 @@ class Repeater:
             if here != then[name]:
                 report(f"{name} was {then[name]} in the run, and is {here} here")
 
-    def _places(self) -> Iterator[Place]:
-        """Yields the places of the records of the journal."""
+    def _stored(self) -> Iterator[StoredRecord]:
+        """Yields the records of the journal, as they are stored."""
         for segment in self._journal.segments:
             for head in segment.heads:
                 if head.kind in _SCHEMAS:
-                    yield Place(segment, head)
+                    yield StoredRecord(segment, head)
 
     def _steps(self) -> Iterator[_Step]:
         """Yields what the journal holds."""
-        for place in self._places():
-            yield from _read(*place)
+        for each in self._stored():
+            yield from _read(*each)
 
     def _update(self, taken: Taken, report: Report) -> None:
         """Learns from a batch as the run did."""
