@@ -36,10 +36,8 @@ from session.errors import MissingExtra  # noqa: E402
 from surreal_like.addons.analysis.export import export  # noqa: E402
 from surreal_like.addons.scripts.policy import load_policy  # noqa: E402
 from surreal_like.experiment.find import algorithm_of  # noqa: E402
-from surreal_like.experiment.resolve import (  # noqa: E402
-    read_experiment,
-    resolve,
-)
+from surreal_like.experiment.read import read_experiment  # noqa: E402
+from surreal_like.experiment.resolve import resolve  # noqa: E402
 from surreal_like.run.train import train  # noqa: E402
 
 _SETTINGS = (

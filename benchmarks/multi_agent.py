@@ -33,7 +33,8 @@ from worker import Worker  # noqa: E402
 
 from session.folder import RunFolder  # noqa: E402
 from session.process.heartbeat import read_beats  # noqa: E402
-from surreal_like.experiment.resolve import read_experiment, resolve  # noqa: E402
+from surreal_like.experiment.read import read_experiment  # noqa: E402
+from surreal_like.experiment.resolve import resolve  # noqa: E402
 
 PARTS = ("learning", "process")
 CONFIG = CONFIGS / "multi_cartpole_ppo.yaml"

@@ -148,10 +148,6 @@ class GroupReport:
 
     @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        long = long_tests()
-        for item in items:
-            if item.nodeid in long:
-                item.add_marker(pytest.mark.slow)
         for item in items:
             self.found.update(groups_of(item))
         self.missing = {
@@ -194,12 +190,6 @@ class GroupReport:
             terminalreporter.section("groups that did not run in full")
             for line in lines:
                 terminalreporter.write_line(line)
-
-
-def long_tests() -> set[str]:
-    """Return the names of the tests that take seconds."""
-    lines = Path(__file__).with_name("long.txt").read_text().splitlines()
-    return {line for line in lines if not line.startswith("#")}
 
 
 def groups_of(item: pytest.Item) -> list[str]:
@@ -281,10 +271,10 @@ def run_folder(tmp_path: Path) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resolve experiments in this process, where torch is imported only once."""
     from session.addons import add_ons
-    from surreal_like.experiment.resolve import try_all
+    from surreal_like.experiment.resolve_process import try_all
 
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
+    monkeypatch.setattr("surreal_like.experiment.resolve_process.try_elsewhere", try_all)
     if "tuning" in add_ons():
         monkeypatch.setattr("main.addons.tuning.tune.try_elsewhere", try_all)
     monkeypatch.setattr("surreal_like.run.start.try_forked", lambda servers, users: try_all(users))

@@ -14,7 +14,7 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.errors import UsageError
 from session.program import interpreter, program
-from surreal_like.experiment.resolve import read_experiment
+from surreal_like.experiment.read import read_experiment
 from surreal_like.experiment.shipped import is_experiment
 
 # Files that run as they are.

@@ -1,155 +1,36 @@
-"""Resolves an experiment: from a YAML file and a command line to one complete config.
-
-Resolving needs the algorithm (which imports torch) and one environment (whose constructor runs
-arbitrary code), so it runs in a short process of its own:
-``python -P -m surreal_like.experiment.resolve``. One file, because it is that program.
-"""
+"""Completes the settings of an experiment: defaults, specs of its environment, checks."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
 import os
 import platform
 import re
-import shlex
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from session.addons import count_acting, list_feeds
 from session.addons.hooks import SPECS
-from session.config.config import Config, apply_overrides, check_resolved, keys_of
+from session.config.config import Config, check_resolved, keys_of
 from session.config.constraints import check_values
 from session.config.defaults import BASE_CONFIG
-from session.config.merge import leaves, paths, quote, spell_out
-from session.config.named_code import (
-    Overrides,
-    as_overrides,
-    folders_of,
-    named_places,
-    place_of,
-)
-from session.config.sections import MAPPINGS, SECTIONS, TEXTS, sections_of
-from session.errors import (
-    ConfigError,
-    MissingExtra,
-    SurrealError,
-    UsageError,
-    describe,
-)
-from session.json_file import read_object
+from session.config.merge import leaves, paths, spell_out
+from session.config.sections import sections_of
+from session.errors import ConfigError, MissingExtra, SurrealError
 from session.version import VERSION
-from surreal_like.algorithm.catalog import name_of
 from surreal_like.data.policy_names import PolicyId, agents_of, policies_of
 from surreal_like.errors import SpecError
-from surreal_like.experiment.shipped import find_experiment
 from surreal_like.experiment.user_code import git_revision, own_modules
 from surreal_like.policies.config import policy_configs
 
-_KEYS = (*MAPPINGS, *TEXTS)
-# Keys of tune files only.
-_TUNING = frozenset(("experiment", "space", "tune"))
-# A complete config, or the error of an experiment that cannot be resolved.
-Resolved: TypeAlias = Config | SurrealError
 # Settings that do not belong to what differs from the defaults.
 _UNCOMPARED = re.compile(
     r"algorithm$|policies\.|recorded\.|run\.|learner_config\.(gradient_columns|replay\.columns)"
     r"|env_config\.(env_name$|obs_spec|action_spec|workers)"
     r"|session_config\.(folder$|seed$|import_path|stop\.|tensorplex\.|checkpoint\.(start_from|parts)$)"
 )
-# The program of a process that resolves.
-MODULE = "surreal_like.experiment.resolve"
-# Entries that a run adds to its config.yaml.
-_RECORDED = ("recorded", "run")
-
-
-def read_experiment(
-    path: str | Path | None,
-    overrides: Overrides = (),
-    *,
-    algorithm: str | type[Any] | None = None,
-    env_name: str | Callable[..., Any] | None = None,
-) -> Config:
-    """Reads the user's settings: a file, or an algorithm and an environment, then overrides.
-
-    Only the parts that need neither the algorithm nor the environment are checked here. The present
-    folder is added to the import path if a setting names a module of it.
-
-    Args:
-        path: experiment file, YAML or JSON, or the name of a shipped one.
-        overrides: ``{"section.key": value}`` or ``["section.key=value"]``, each in YAML.
-        algorithm: replaces the file's; a class by the name under which it is imported.
-        env_name: replaces the file's; a class or function by the name under which it is imported.
-
-    Raises:
-        ConfigError: the file or an override is wrong; names the key and the nearest valid key.
-        UsageError: other processes cannot import a given class or function.
-    """
-    user = Config.load_file(str(find_experiment(path))) if path is not None else Config({})
-    for key in _RECORDED:
-        user.pop(key, None)
-    if _TUNING.intersection(user):
-        raise ConfigError(f"{path} is a tuning: surreal-like tune {shlex.quote(str(path))}")
-    user = _check_sections(user)
-    if algorithm is not None:
-        user.algorithm = name_of(algorithm)
-    if env_name is not None:
-        is_text = isinstance(env_name, str)
-        user.env_config.env_name = env_name if is_text else place_of(env_name, "env")
-    apply_overrides(user, as_overrides(overrides))
-    user = _check_sections(user)
-    if "algorithm" not in user:
-        raise ConfigError("no algorithm: write 'algorithm: dqn' in the file or give --algorithm")
-    if not user.env_config.get("env_name"):
-        raise ConfigError(
-            "no environment: write env_config.env_name in the file or give --env, as in "
-            "--env gym:CartPole-v1"
-        )
-    _check_without_algorithm(user)
-    session = user.session_config
-    folders = folders_of(named_places(user), session.get("import_path") or [])
-    if folders:
-        session.import_path = folders
-    return user
-
-
-def _check_sections(user: Config) -> Config:
-    """Returns the experiment with all sections; one that is empty has no settings.
-
-    Raises:
-        ConfigError: an entry is unknown, a section is no mapping, or another entry no text.
-    """
-    for key in user:
-        if key not in _KEYS:
-            raise ConfigError(f"unknown key '{key}'; an experiment has {', '.join(_KEYS)}")
-    given = {key: value for key, value in user.to_dict().items() if value is not None}
-    for key, value in given.items():
-        if key in TEXTS and not isinstance(value, str):
-            raise ConfigError(f"{key} is {quote(value)}, expected {TEXTS[key]}")
-        if key not in TEXTS and not isinstance(value, dict):
-            raise ConfigError(
-                f"{key} is {quote(value)}, expected a mapping of keys to values, such as "
-                "{env_name: gym:CartPole-v1} of env_config"
-            )
-    return Config({section: {} for section in SECTIONS} | given)
-
-
-def _check_without_algorithm(user: Config) -> None:
-    """Rejects settings that are invalid for any algorithm, before anything slow begins."""
-    known = Config({key: user[key] for key in ("env_config", "session_config")})
-    wanted = Config({key: BASE_CONFIG[key] for key in known})
-    check_values(known.extend(wanted, strict=True), keys_of(BASE_CONFIG))
-    _check_stop(known.session_config)
-    _check_modes(known.session_config.evaluator)
-    check_rows_come(known.session_config)
 
 
 def defaults(algorithm: str) -> Config:
@@ -310,60 +191,6 @@ def extend_user(user: Config, default: Config) -> Config:
         raise
 
 
-def _check_stop(session: Config) -> None:
-    """Rejects goals that can never be evaluated."""
-    stop = session.stop
-    # Clients of other processes that act may evaluate.
-    acting = count_acting(session) - session.agent.num
-    goal = "eval_returns" if stop.eval_returns else "eval_return"
-    if stop[goal] not in (None, {}) and session.evaluator.num < 1 and not acting:
-        raise ConfigError(
-            f"session_config.stop.{goal} is {stop[goal]}, but there is no evaluator: "
-            f"set session_config.evaluator.num to 1, or leave {goal} out"
-        )
-    if (stop.metric is None) != (stop.above is None):
-        raise ConfigError(
-            f"session_config.stop.metric is {stop.metric} and above is {stop.above}: a goal needs "
-            "both, as in {metric: my/score, above: 3}"
-        )
-
-
-def _check_modes(evaluator: Config) -> None:
-    """Rejects a list of modes that is empty, or that is longer than the number of evaluators."""
-    modes, num = evaluator.mode, evaluator.num
-    if not modes:
-        raise ConfigError("session_config.evaluator.mode is [], expected at least one mode")
-    # Without evaluators no mode is used, so any list is valid.
-    if 0 < num < len(modes):
-        raise ConfigError(
-            f"session_config.evaluator.mode has {len(modes)} modes, but "
-            f"session_config.evaluator.num is {num}: set num to {len(modes)}, or shorten the list"
-        )
-
-
-def check_rows_come(session: Config) -> None:
-    """Rejects a run that gets no rows: neither of agents nor recorded ones.
-
-    Raises:
-        ConfigError: says what to set.
-    """
-    agent, host = session.agent, session.launcher.host
-    if agent.max >= 1 or count_acting(session) >= 1 or host:
-        return
-    if not list_feeds(session):
-        raise ConfigError(
-            "session_config.agent.num is 0, so no rows would come: give "
-            "session_config.dataset.path with recorded rows, or set it to 1 or "
-            "more, or session_config.gateway.num for clients that connect, or give "
-            "session_config.launcher.host, so that agents of other machines can join"
-        )
-    if session.stop.env_steps is not None:
-        raise ConfigError(
-            f"session_config.stop.env_steps is {session.stop.env_steps}, but session_config.agent."
-            "num is 0, and recorded rows are no steps: give stop.iterations, or stop.seconds"
-        )
-
-
 def check_import_path(folders: Sequence[str]) -> None:
     """Rejects a missing folder: otherwise an import would fail later, in another process."""
     for folder in folders:
@@ -426,130 +253,3 @@ def _record(config: Config, modules: Mapping[str, str], changed: Mapping[str, An
     if revision:
         config["recorded"]["git_revision"] = revision
     return config
-
-
-def resolve_elsewhere(user: Config, *, must_be_installed: bool = True) -> Config:
-    """Does the same as :func:`resolve`, in a child process.
-
-    Raises:
-        SurrealError: the error of the child, with its message.
-    """
-    return only_one(try_elsewhere([user], must_be_installed=must_be_installed))
-
-
-def try_elsewhere(
-    users: Sequence[Config], *, must_be_installed: bool = True, seconds: float = math.inf
-) -> list[Resolved]:
-    """Resolves experiments in a child process, as :func:`try_in_process` does."""
-
-    def run(*paths: str) -> str:
-        command = [sys.executable, "-P", "-m", MODULE, *paths]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
-
-    return try_in_process(run, users, must_be_installed=must_be_installed, seconds=seconds)
-
-
-def try_all(
-    users: Sequence[Config],
-    known: Config | None = None,
-    *,
-    must_be_installed: bool = True,
-    seconds: float = math.inf,
-) -> list[Resolved]:
-    """Returns for each experiment its complete config, or the error.
-
-    Args:
-        users: users from :func:`read_experiment`.
-        known: as in :func:`resolve`; None: the first one that can be resolved.
-        must_be_installed: as in :func:`resolve`.
-        seconds: time after which the remaining ones are left out.
-    """
-    found: list[Resolved] = []
-    deadline = time.monotonic() + seconds
-    for user in users:
-        if found and time.monotonic() > deadline:
-            break
-        try:
-            config = resolve(user, must_be_installed=must_be_installed, known=known)
-            found.append(config)
-            known = known or config
-        except SurrealError as error:
-            found.append(error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise any
-            text = f"the experiment could not be resolved: {describe(error)}"
-            found.append(SurrealError(text))
-    return found
-
-
-def only_one(found: Sequence[Resolved]) -> Config:
-    """Returns the only config of a result of :func:`try_all`; raises it if it is an error."""
-    [only] = found
-    if isinstance(only, SurrealError):
-        raise only
-    return only
-
-
-def try_in_process(
-    run: Callable[[str, str], str],
-    users: Sequence[Config],
-    known: Config | None = None,
-    *,
-    must_be_installed: bool = True,
-    seconds: float = math.inf,
-) -> list[Resolved]:
-    """Resolves experiments in another process; the other arguments and the result as try_all.
-
-    Args:
-        run: runs :func:`main` with two arguments there; returns the standard error of the process.
-
-    Raises:
-        SurrealError: there is no answer; the message has the last words of that process.
-    """
-    with tempfile.TemporaryDirectory(prefix="sl-resolve-") as folder:
-        asked, answer = Path(folder, "asked.json"), Path(folder, "answer.json")
-        request = {
-            "users": [user.to_dict() for user in users],
-            "known": known.to_dict() if known is not None else None,
-            "must_be_installed": must_be_installed,
-            "seconds": seconds,
-        }
-        asked.write_text(json.dumps(request))
-        stderr = run(str(asked), str(answer))
-        if not answer.exists():
-            words = stderr.strip().splitlines() or ["it left no word"]
-            raise SurrealError(f"the experiment could not be resolved: {words[-1]}")
-        return [_resolve(each) for each in read_object(answer)["answers"]]
-
-
-def _resolve(data: Mapping[str, Any]) -> Resolved:
-    if "error" not in data:
-        return Config(data)
-    kind = UsageError if data["exit_code"] == UsageError.exit_code else SurrealError
-    return kind(data["error"])
-
-
-def _plain(found: Resolved) -> dict[str, Any]:
-    if isinstance(found, SurrealError):
-        return {"error": str(found), "exit_code": found.exit_code}
-    return found.to_dict()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of the resolving process; its arguments are the paths of request and answer."""
-    parser = argparse.ArgumentParser(prog="python -P -m surreal_like.experiment.resolve")
-    parser.add_argument("asked", type=Path)
-    parser.add_argument("answer", type=Path)
-    given = parser.parse_args(argv)
-    request = read_object(given.asked)
-    found = try_all(
-        [Config(user) for user in request["users"]],
-        Config(request["known"]) if request["known"] is not None else None,
-        must_be_installed=request["must_be_installed"],
-        seconds=request["seconds"],
-    )
-    given.answer.write_text(json.dumps({"answers": list(map(_plain, found))}))
-    return max((each.exit_code for each in found if isinstance(each, SurrealError)), default=0)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

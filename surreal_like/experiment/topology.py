@@ -24,7 +24,7 @@ PRELOAD = Preload(
     heavy=(
         "torch",
         "gymnasium",
-        "surreal_like.experiment.resolve",
+        "surreal_like.experiment.resolve_process",
         "surreal_like.env.vector",
         "surreal_like.env.batched",
         "main.learner",

@@ -34,14 +34,9 @@ from surreal_like.experiment.checkpoints import (
     start_with,
     whole_checkpoint,
 )
-from surreal_like.experiment.resolve import (
-    check_import_path,
-    check_rows_come,
-    defaults,
-    extend_user,
-    read_experiment,
-    resolve_elsewhere,
-)
+from surreal_like.experiment.read import check_rows_come, read_experiment
+from surreal_like.experiment.resolve import check_import_path, defaults, extend_user
+from surreal_like.experiment.resolve_process import resolve_elsewhere
 from surreal_like.experiment.shipped import is_experiment
 from surreal_like.experiment.topology import make_topology
 from surreal_like.experiment.user_code import from_snapshot, keep_code

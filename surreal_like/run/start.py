@@ -16,7 +16,13 @@ from session.folder import RunFolder
 from session.launchers.registry import attached_launcher
 from session.process.component import Topology
 from surreal_like.algorithm.catalog import list_algorithms
-from surreal_like.experiment.resolve import MODULE, Resolved, only_one, try_all, try_in_process
+from surreal_like.experiment.resolve_process import (
+    MODULE,
+    Resolved,
+    only_one,
+    try_all,
+    try_in_process,
+)
 from surreal_like.experiment.topology import PRELOAD
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from session.config.named_code import Overrides
 from session.errors import NOTICE, RunError
 from session.folder import RunFolder
 from session.launchers.registry import launcher_of
-from surreal_like.experiment.resolve import resolve_elsewhere
+from surreal_like.experiment.resolve_process import resolve_elsewhere
 from surreal_like.experiment.topology import make_topology
 from surreal_like.experiment.user_code import keep_package_list
 from surreal_like.run.folder import with_refusal

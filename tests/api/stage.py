@@ -15,7 +15,8 @@ from session.process.context import Context, Launch
 from session.process.service import Frame, Service
 from session.wire import AddressBook, Message
 from session.wire.one_way_sockets import PullSocket, Socket
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.experiment.topology import make_topology
 from tests.polling import until
 

@@ -17,7 +17,8 @@ from session.folder import RunFolder
 from session.process.service import Service
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.algorithm.registry import find_algorithm
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.replay.kinds import UniformReplay
 from surreal_like.run.train import Run
 from tests.api.stage import Stage

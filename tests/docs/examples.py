@@ -30,7 +30,8 @@ import yaml
 from main.cli import main
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from surreal_like.experiment.resolve import defaults, try_all
+from surreal_like.experiment.resolve import defaults
+from surreal_like.experiment.resolve_process import try_all
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 100
@@ -196,7 +197,7 @@ def call(words: Sequence[str], folder: Path) -> Ended:
         patch.setattr(sys, "path", list(sys.path))
         # Where "." was when it was looked into last.
         sys.path_importer_cache.pop(".", None)
-        patch.setattr("surreal_like.experiment.resolve.try_elsewhere", try_all)
+        patch.setattr("surreal_like.experiment.resolve_process.try_elsewhere", try_all)
         with redirect_stdout(out), redirect_stderr(err):
             code = main(words[1:])
     return Ended(code, out.getvalue(), err.getvalue())

@@ -25,7 +25,8 @@ from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.algorithm.catalog import describe_algorithms, list_algorithms
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.coordinator.run_stats import RunStats
-from surreal_like.experiment.resolve import defaults, read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import defaults, resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.kinds import FIFOReplay, UniformReplay
 from tests.session.tensorplex.reading import read

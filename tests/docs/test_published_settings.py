@@ -13,7 +13,8 @@ import pytest
 
 from session.config import Config
 from session.config.defaults import BASE_CONFIG
-from surreal_like.experiment.resolve import defaults, extend_user, read_experiment
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import defaults, extend_user
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = json.loads((ROOT / "tests" / "golden" / "published_settings.json").read_text())

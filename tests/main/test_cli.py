@@ -30,7 +30,8 @@ from session.show.run_view import state_of
 from session.version import VERSION
 from surreal_like.experiment import user_code
 from surreal_like.experiment.find import learners_of
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.learner.joint import for_policies
 from surreal_like.run.folder import held
 from tests.add_ons import needs

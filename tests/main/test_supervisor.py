@@ -12,7 +12,8 @@ from main import supervisor
 from session.folder import RunFolder
 from session.launchers.fork_client import ForkServers
 from session.launchers.launcher import write_topology
-from surreal_like.experiment.resolve import read_experiment, resolve_elsewhere
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve_process import resolve_elsewhere
 from surreal_like.experiment.topology import PRELOAD, make_topology
 
 

@@ -20,7 +20,8 @@ from session.folder import RunFolder
 from session.launchers.instruction import Event
 from session.process.heartbeat import Beat, State, write_beat
 from session.show.run_view import RunView
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 
 COMPONENTS = {"agent-0": {"restarts": 0}}
 

@@ -16,7 +16,8 @@ from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
 from session.process.heartbeat import State
 from session.process.service import Frame
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.experiment.topology import make_topology
 from tests.runs.command import read_lines, without_real_times
 

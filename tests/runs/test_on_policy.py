@@ -15,7 +15,8 @@ import pytest
 
 from session.folder import RunFolder
 from session.launchers.serial import SerialLauncher
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.kinds import FIFOReplay
 from tests.runs.command import ROOT, Train, clean
@@ -140,6 +141,7 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     assert seen.result["lag"]["max_versions"] <= MAX_LAG
 
 
+@pytest.mark.slow
 def test_batches_that_are_asked_for_ahead_are_older_by_as_many(tmp_path: Path) -> None:
     """Each batch under way or ready can be one more publication old when its turn comes."""
     seen = play(tmp_path / "run", {"session_config.learner.prefetch_requests": 2})

@@ -24,7 +24,7 @@ WRITTEN_IN_PLACE = {
     "surreal_like/addons/chaos/faults.py": "zeros",
     "surreal_like/addons/recording/other_code.py": "a folder that is removed",
     "surreal_like/experiment/user_code.py": "an archive in memory",
-    "surreal_like/experiment/resolve.py": "a folder that is removed",
+    "surreal_like/experiment/resolve_process.py": "a folder that is removed",
     "surreal_like/network/files.py": "a folder that is renamed",
 }
 

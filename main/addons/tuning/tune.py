@@ -31,7 +31,7 @@ from surreal_like.addons.tuning.start import SECONDS, notes, read_given, resolve
 from surreal_like.addons.tuning.state import Trial, TrialState
 from surreal_like.addons.tuning.trial import trial_name
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
-from surreal_like.experiment.resolve import try_elsewhere
+from surreal_like.experiment.resolve_process import try_elsewhere
 from surreal_like.experiment.shipped import find_experiment
 from surreal_like.run.observer import RunObserver
 

@@ -25,7 +25,7 @@ from surreal_like.algorithm.algorithm import Algorithm
 from surreal_like.algorithm.catalog import list_algorithms, name_of
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.experiment.find import find_run
-from surreal_like.experiment.resolve import read_experiment
+from surreal_like.experiment.read import read_experiment
 from surreal_like.other_libraries import KEYWORDS_ELSEWHERE
 from surreal_like.run.train import train
 

@@ -33,7 +33,8 @@ from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
 from surreal_like.experiment.checkpoints import default_checkpoint, whole_checkpoint
 from surreal_like.experiment.find import algorithm_of, choose_policy, find_run, give_parameters
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.learner.learner import Learner
 from surreal_like.learner.saver import OPTIMIZER, Content
 from surreal_like.network.files import set_parameters

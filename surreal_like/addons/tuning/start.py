@@ -42,7 +42,7 @@ from surreal_like.addons.tuning.tune_file import (
 )
 from surreal_like.addons.tuning.tuning_state_machine import Tuning
 from surreal_like.addons.tuning.worker_connections import Host
-from surreal_like.experiment.resolve import Resolved
+from surreal_like.experiment.resolve_process import Resolved
 from surreal_like.experiment.user_code import keep_file
 from surreal_like.run.folder import TUNING, held, newest_path
 from surreal_like.run.observer import Interrupts, RunObserver, pass_report

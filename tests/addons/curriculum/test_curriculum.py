@@ -18,7 +18,8 @@ from surreal_like.env.batched import BatchedVector
 from surreal_like.env.check import check_env, tried_specs
 from surreal_like.env.task_feed import TaskFeed
 from surreal_like.env.vector import SyncVector, make_vector_env
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from tests.add_ons import needs
 from tests.addons.curriculum import functions
 from tests.surreal_like.env.joint_samples import Script

@@ -14,7 +14,8 @@ from session.errors import ConfigError, MissingExtra, UsageError
 from surreal_like.addons.gateway import settings
 from surreal_like.addons.gateway.settings import check_gateway, remote_specs
 from surreal_like.experiment.machine import check_ports
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.experiment.topology import make_topology
 from surreal_like.replay.replay import Replay
 from surreal_like.run.start import SerialStarter

@@ -13,7 +13,8 @@ from surreal_like import train
 from surreal_like.addons.gradients.a3c import A3C
 from surreal_like.addons.gradients.replay import GradientReplay
 from surreal_like.algorithm.on_policy import check_synchronous
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.network.head import StateGaussianHead, make_policy_head
 from tests.surreal_like.algorithm.unrolls import BOX, DISCRETE, configs, play
 

@@ -20,7 +20,8 @@ from surreal_like.addons.hindsight.view import (
 )
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.replay.kinds import PrioritizedReplay, UniformReplay
 from surreal_like.replay.storage import ColumnStorage
 from surreal_like.replay.table import Table

@@ -16,7 +16,7 @@ from session.addons.mirror.hooks import refuse_pods
 from session.addons.mirror.storage import Storage
 from session.errors import UsageError
 from surreal_like import load_policy
-from surreal_like.experiment.resolve import read_experiment
+from surreal_like.experiment.read import read_experiment
 from tests.addons.mirror.mirrored import contents, make_copier, make_run
 from tests.main.conftest import Command
 

@@ -14,7 +14,8 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.addons.offline.iql import IQL, IQLAgent, IQLLearner
 from surreal_like.data.batch import Batch
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.network.flat import manifest_of, named_tensors
 from tests.surreal_like.algorithm.transitions import SIZE, check_moved, make_transitions, options
 
@@ -95,6 +96,7 @@ def test_each_loss_moves_its_own_network() -> None:
         assert moved == {name}
 
 
+@pytest.mark.slow
 def test_a_high_expectile_is_near_the_best_recorded_action() -> None:
     """One state; half of its rows have the value 0, the others the value 1."""
     found = []
@@ -116,6 +118,7 @@ def test_a_high_expectile_is_near_the_best_recorded_action() -> None:
     assert found == pytest.approx([0.5, 0.9], abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_better_recorded_actions_are_learned() -> None:
     learner = make_learner(learning_rate=1e-2, critic_learning_rate=1e-2, tau=0.1, temperature=10.0)
     for seed in range(300):

@@ -9,7 +9,8 @@ from session.errors import ConfigError
 from surreal_like.addons.r2d2.r2d2 import R2D2
 from surreal_like.addons.r2d2.replay import SequenceReplay
 from surreal_like.experiment.preflight import check_plan
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 
 
 def test_sequences_of_zeros_have_the_size_of_the_config() -> None:

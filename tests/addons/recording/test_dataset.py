@@ -23,7 +23,8 @@ from surreal_like.addons.recording.writer import RecordingWriter
 from surreal_like.coordinator import standstill
 from surreal_like.data.columns import manifest_of
 from surreal_like.experience.chunk import Chunk
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from tests.runs.command import CARTPOLE, Train, clean
 from tests.runs.serial_faults import Ended, SerialRun, digest, play, play_twice
 from tests.surreal_like.replay.chunks import chunk_of
@@ -82,6 +83,7 @@ def rows_by_id(run: SerialRun, column: str) -> list[Any]:
     return sorted(np.concatenate(storage.read(column)).tolist())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_recorded_does_the_same_as_one_that_is_not(
     tmp_path: Path, made: Made
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_run_that_is_recorded_does_the_same_as_one_that_is_not(
     assert not (tmp_path / "plain" / "recording").exists()
 
 
+@pytest.mark.slow
 def test_every_row_of_a_recording_is_inserted_and_counts_as_no_step(
     tmp_path: Path, made: Made
 ) -> None:
@@ -116,6 +119,7 @@ def test_every_row_of_a_recording_is_inserted_and_counts_as_no_step(
     assert not ended.restarts
 
 
+@pytest.mark.slow
 def test_rows_come_beside_those_of_agents(tmp_path: Path, made: Made) -> None:
     changes = made.changes(**{"session_config.agent.num": 1})
     changes["session_config.stop"] = {"env_steps": 600}
@@ -129,6 +133,7 @@ def test_rows_come_beside_those_of_agents(tmp_path: Path, made: Made) -> None:
     assert result["train"]["mean_return_100"] is not None
 
 
+@pytest.mark.slow
 def test_two_shards_get_all_rows_together(tmp_path: Path, made: Made) -> None:
     def look(run: SerialRun) -> list[int]:
         wait_until_sent(run)
@@ -142,7 +147,7 @@ def test_two_shards_get_all_rows_together(tmp_path: Path, made: Made) -> None:
     assert min(ended.seen) > 0.4 * made.rows
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_sender_that_is_killed_goes_on_behind_what_replay_has(
     tmp_path: Path, made: Made, late: bool
 ) -> None:
@@ -202,6 +207,7 @@ def test_a_shard_that_is_killed_gets_what_it_has_not_acked(
     assert ended.result["experience"]["pushed"] == made.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agents", [0, 1])
 def test_only_a_run_with_agents_stands_still_without_steps(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, agents: int
@@ -243,6 +249,7 @@ SEVERAL: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_each_policy_of_several_gets_its_own_rows(tmp_path: Path) -> None:
     first = play(tmp_path / "first", lambda run: None, SEVERAL | RECORD)
     path = tmp_path / "first"
@@ -271,6 +278,7 @@ def test_each_policy_of_several_gets_its_own_rows(tmp_path: Path) -> None:
         assert total == pytest.approx(sum(each.sum(dtype=np.float64) for each in recorded))
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_not_recorded_is_named(tmp_path: Path) -> None:
     path = tmp_path / "first"
     ended = play(path, lambda run: None, SEVERAL | RECORD)
@@ -376,6 +384,7 @@ def test_what_clones_asks_for_recorded_rows(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_learn_counts_updates_where_no_agents_act(made: Made, tmp_path: Path) -> None:
     model = BC("toy:chain", overrides={DATASET: str(made.path)}, folder=tmp_path / "run")
     model.learn(30)

@@ -15,7 +15,7 @@ from session.folder import RunFolder
 from surreal_like.addons.tuning.pbt import PopulationBased
 from surreal_like.addons.tuning.start import make_explore_check, notes, resolve_all
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
-from surreal_like.experiment.resolve import Resolved, try_all
+from surreal_like.experiment.resolve_process import Resolved, try_all
 
 pytestmark = pytest.mark.usefixtures("quick")
 

@@ -20,7 +20,7 @@ from session.launchers.instruction import Event
 from surreal_like.addons.tuning.space_and_mutation import settings_text, short_names
 from surreal_like.addons.tuning.state import Trial, TrialState
 from surreal_like.addons.tuning.tune_file import EXPERIMENT_FILE, read_tune_file
-from surreal_like.experiment.resolve import read_experiment
+from surreal_like.experiment.read import read_experiment
 
 RATE, ENTROPY = "learner_config.algo.learning_rate.start", "learner_config.algo.entropy.start"
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ import pytest
 
 from session.config import Config
 from session.folder import RunFolder
-from surreal_like.experiment.resolve import try_all
+from surreal_like.experiment.resolve_process import try_all
 from tests.main.conftest import Command
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -278,6 +278,7 @@ def test_a_tuning_that_runs_is_not_resumed(command: Command, no_servers: None) -
     assert "no run to resume" in alone.err
 
 
+@pytest.mark.slow
 def test_a_file_without_an_experiment(command: Command) -> None:
     Path("none.yaml").write_text("tune: {stop: {env_steps: 400}}\n")
     said = command("tune", "none.yaml")

@@ -20,7 +20,8 @@ from session.folder import RunFolder
 from surreal_like import evaluate, train
 from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.algorithm.dqn import DQN
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.run.request import RunRequest
 from tests.add_ons import needs
 from tests.leftovers import ROOT
@@ -277,7 +278,13 @@ def test_unrelated_files_beside_a_script_are_not_executed(folder: Path) -> None:
     assert done.stdout.splitlines()[-1:] == ["trained True"], done.stdout + done.stderr
 
 
-COLLIDING = ("main.py", "session.py", "session/__init__.py", "tests/__init__.py")
+COLLIDING = (
+    "main.py",
+    *(
+        pytest.param(each, marks=pytest.mark.slow)
+        for each in ("session.py", "session/__init__.py", "tests/__init__.py")
+    ),
+)
 
 
 @pytest.mark.parametrize("name", COLLIDING)

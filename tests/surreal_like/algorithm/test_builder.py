@@ -22,7 +22,8 @@ from surreal_like.algorithm.ppo import PPO
 from surreal_like.algorithm.registry import find_algorithm
 from surreal_like.algorithm.sac import SAC
 from surreal_like.dataflow import Flow, Loss, replay, rollouts, train_one_step
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.learner.optimizer import Optimizer
 from surreal_like.loss.policy import masked_mean
 from surreal_like.network.actor_critic import ActorCritic as Network

@@ -16,7 +16,8 @@ from session.errors import ConfigError
 from surreal_like.algorithm.builder import build_algorithm
 from surreal_like.algorithm.catalog import list_algorithms
 from surreal_like.algorithm.ppo import PPO
-from surreal_like.experiment.resolve import defaults, read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import defaults, resolve
 from tests.add_ons import needs
 
 # Their numbers may be below 0.

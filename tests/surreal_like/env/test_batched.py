@@ -19,7 +19,8 @@ from surreal_like.env.environment import VectorEnv
 from surreal_like.env.registry import derive_specs, make_env
 from surreal_like.env.vector import make_vector_env
 from surreal_like.errors import DataError
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from tests.add_ons import needs
 from tests.contracts.env import EnvContract, VectorEnvContract
 from tests.surreal_like.env.batched_samples import Fixed, Many, Own

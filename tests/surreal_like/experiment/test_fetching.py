@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from tests.add_ons import needs
 
 OWN = """

@@ -13,7 +13,8 @@ from session.config.named_code import find_plan
 from session.errors import ConfigError
 from surreal_like.algorithm.impala import Impala
 from surreal_like.algorithm.ppo import PPOLearner
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from tests.runs.command import CARTPOLE, Train, clean
 from tests.surreal_like.algorithm.unrolls import DISCRETE, configs, make_batch
 

@@ -14,7 +14,8 @@ from session.config.named_code import with_kept_plan
 from session.errors import SurrealError
 from session.folder import RunFolder
 from surreal_like.experiment.machine import env_row_parts
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.policies.config import policy_config
 from tests.add_ons import needs
 

@@ -11,7 +11,8 @@ from session.config import Config
 from session.errors import ConfigError
 from surreal_like.algorithm.dqn import DQN, DQNAgent, DQNLearner
 from surreal_like.experiment.preflight import check_device, rehearse
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 
 FIFO = "FIFOReplay"
 

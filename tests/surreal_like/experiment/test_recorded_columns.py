@@ -10,7 +10,8 @@ from session.addons import add_ons
 from session.folder import RunFolder
 from surreal_like import RolloutWorker, make_policy
 from surreal_like.data.columns import manifest_of, parse_columns
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.run.resume import check_same
 
 OWN = """

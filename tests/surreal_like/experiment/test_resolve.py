@@ -15,11 +15,11 @@ from session.folder import RunFolder
 from surreal_like.errors import SpecError
 from surreal_like.experiment import resolve as module
 from surreal_like.experiment.find import algorithm_of
-from surreal_like.experiment.resolve import (
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
+from surreal_like.experiment.resolve_process import (
     main,
     only_one,
-    read_experiment,
-    resolve,
     resolve_elsewhere,
     try_all,
     try_in_process,

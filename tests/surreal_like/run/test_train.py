@@ -32,7 +32,8 @@ from surreal_like.experiment.machine import (
     find_available_bytes,
     replay_need,
 )
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.experiment.user_code import edited_files, keep_code, keep_package_list
 from surreal_like.learner.publisher import Publisher
 from surreal_like.run.folder import experiment_name, held, new_path, newest_path
@@ -143,6 +144,7 @@ def test_two_runs_with_one_seed_are_identical_and_another_seed_is_not() -> None:
     assert lines_of(one) == lines_of(two) != lines_of(other)
 
 
+@pytest.mark.slow
 def test_a_serial_run_leaves_the_threads_of_torch_as_they_were() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -187,6 +189,7 @@ def test_overrides_as_words(given: Any, words: list[str]) -> None:
     assert as_overrides(given) == words
 
 
+@pytest.mark.slow
 def test_options_are_overrides_too(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no launcher 'nowhere'"):
         train(algorithm="dqn", env="toy:chain", launcher="nowhere")
@@ -205,6 +208,7 @@ def test_options_are_overrides_too(tmp_path: Path) -> None:
     assert "eval-0" not in run.result["components"]
 
 
+@pytest.mark.slow
 def test_a_config_may_name_the_folder() -> None:
     run = train(
         algorithm="dqn",
@@ -243,6 +247,7 @@ class Recorder(RunObserver):
         self.calls.append("end")
 
 
+@pytest.mark.slow
 def test_an_observer_is_called_in_order() -> None:
     watch = Recorder()
     small(watch=watch)
@@ -255,6 +260,7 @@ def test_an_observer_is_called_in_order() -> None:
     assert watch.calls[-1] == "end"
 
 
+@pytest.mark.slow
 def test_a_run_does_not_die_of_how_it_is_shown() -> None:
     class Broken(RunObserver):
         def on_components(self, components: Mapping[str, Mapping[str, Any]]) -> None:
@@ -549,6 +555,7 @@ def test_a_resumed_run_keeps_its_identity_and_its_clock() -> None:
     assert again.result["wall_seconds"] > first.result["wall_seconds"]
 
 
+@pytest.mark.slow
 def test_the_steps_of_parameters_go_on_in_a_resumed_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The schedules of agents follow them."""
     first = small()

@@ -10,7 +10,8 @@ import pytest
 
 from session.config import Config
 from session.wire import Message
-from surreal_like.experiment.resolve import read_experiment, resolve
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from tests.addons.join.runs.guests import Guest, GuestStage, Hostility, keep_examples
 from tests.api.stage import experiment
 from tests.runs.command import ROOT
