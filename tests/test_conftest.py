@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from tests import mutations
-from tests.conftest import long_tests
 from tests.leftovers import is_probe, names_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -265,15 +264,3 @@ def test_faults_in_the_product_are_found() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 of 3 faults found" in done.stdout
-
-
-def test_tests_that_take_seconds_are_there_and_slow(request: pytest.FixtureRequest) -> None:
-    names = sorted(long_tests())
-    assert names
-    for name in names:
-        path, first, *_ = name.partition("[")[0].split("::")
-        # The folder of an add-on that was taken out lacks its tests.
-        if (ROOT / path).exists():
-            assert re.search(rf"(def|class) {first}\b", (ROOT / path).read_text()), name
-    found = [item for item in request.session.items if item.nodeid in names]
-    assert all(item.get_closest_marker("slow") for item in found)

@@ -429,6 +429,7 @@ def test_a_component_and_a_log_that_are_not_there(command: Command, trained: Pat
 # -- what goes wrong while it runs ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("flaw", "parts"),

@@ -268,13 +268,13 @@ def check_resumed(run: Path, file: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("progress.jsonl", "high bit"),
-        ("progress.jsonl", "cut"),
+        pytest.param("progress.jsonl", "high bit", marks=pytest.mark.slow),
+        pytest.param("progress.jsonl", "cut", marks=pytest.mark.slow),
         ("result.json", "other JSON"),
         ("alive/learner", "a folder"),
         ("code/source.tar.gz", "a folder"),
-        ("code/packages.txt", "a named pipe"),
-        ("checkpoints/learner/record.json", "a byte"),
+        pytest.param("code/packages.txt", "a named pipe", marks=pytest.mark.slow),
+        pytest.param("checkpoints/learner/record.json", "a byte", marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_run_goes_on_or_is_refused(run: Path, file: str, name: str) -> None:

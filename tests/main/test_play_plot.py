@@ -247,6 +247,7 @@ def test_play_without_a_screen_names_the_way_out(
     assert "no screen to open a window on: write a file with --video out.mp4" in said.err
 
 
+@pytest.mark.slow
 def test_play_reports_each_episode_and_the_video(command: Command, quick: None) -> None:
     done = command(
         *("train", "small.yaml", "--env", "gym:CartPole-v1", "--on", "serial", "--quiet"),

@@ -179,6 +179,7 @@ def test_ctrl_c_ends_all_seeds_and_the_first_bad_end_gives_the_exit_code(
     assert begun == [1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_what_the_other_commands_show_of_a_run_that_has_ended(command: Command) -> None:
     assert command(*SERIAL, "--quiet").code == 0
@@ -206,6 +207,7 @@ def test_what_the_other_commands_show_of_a_run_that_has_ended(command: Command) 
 # -- on a terminal --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_live_table_shows_where_a_run_stands(command: Command) -> None:
     from rich.console import Console

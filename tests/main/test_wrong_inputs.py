@@ -1010,6 +1010,7 @@ def test_two_runs_of_one_name_are_distinguished(prepared: Command, tmp_path: Pat
     assert "write ./ended or runs/ended" in said.err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_planned_and_not_started(
     prepared: Command, tmp_path: Path, quick: None
 ) -> None:

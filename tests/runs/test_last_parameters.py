@@ -157,6 +157,7 @@ def test_the_number_of_a_run_is_that_of_its_newest_checkpoint(
     assert 200 < final["env_steps"] <= result["env_steps"]
 
 
+@pytest.mark.slow
 def test_steps_of_a_version_are_those_of_the_unrolls_it_has_learned_from(
     tmp_path: Path, counted: list[int]
 ) -> None:
@@ -175,6 +176,7 @@ def test_steps_of_a_version_are_those_of_the_unrolls_it_has_learned_from(
     assert state["env_steps"] == counted[-1] <= result["env_steps"]
 
 
+@pytest.mark.slow
 def test_so_is_that_of_each_of_two_policies(tmp_path: Path, played: list[Any]) -> None:
     words = {
         "policies.left.learner_config.replay.batch_size": 4,

@@ -32,6 +32,7 @@ def test_discrete_and_tuple_observations(run_folder: Path, name: str) -> None:
     assert clean(result)
 
 
+@pytest.mark.slow
 def test_pendulum_is_refused_in_one_line(run_folder: Path) -> None:
     with Train(run_folder, CARTPOLE, "env_config.env_name=gym:Pendulum-v1") as train:
         assert train.wait() == 2

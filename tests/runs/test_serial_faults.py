@@ -137,6 +137,7 @@ def test_the_learner_that_is_restarted_repeats_nothing(tmp_path: Path) -> None:
     assert clean(ended.result)
 
 
+@pytest.mark.slow
 def test_a_new_parameter_server_has_the_newest_version_before_the_next_one(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> int:
         run.steps(200)
@@ -158,6 +159,7 @@ def test_a_new_parameter_server_has_the_newest_version_before_the_next_one(tmp_p
     assert clean(ended.result)
 
 
+@pytest.mark.slow
 def test_an_agent_dies_with_rows_that_it_has_not_sent(tmp_path: Path) -> None:
     """They are in no account, but bounded; the next incarnation has an account of its own."""
 
@@ -180,6 +182,7 @@ def test_an_agent_dies_with_rows_that_it_has_not_sent(tmp_path: Path) -> None:
     assert ended.restarts == {"agent-0": 1}
 
 
+@pytest.mark.slow
 def test_without_agents_the_learner_waits_and_then_goes_on(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> int:
         run.steps(200)
@@ -204,6 +207,7 @@ def test_without_agents_the_learner_waits_and_then_goes_on(tmp_path: Path) -> No
     assert ended.restarts == {"agent-0": 2, "agent-1": 2}
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_dies_changes_nothing_that_is_learned(
     tmp_path: Path, undisturbed: Ended
 ) -> None:
@@ -219,6 +223,7 @@ def test_an_evaluator_that_dies_changes_nothing_that_is_learned(
     assert ended.result["senders"] == undisturbed.result["senders"]
 
 
+@pytest.mark.slow
 def test_metrics_and_logs_that_die_change_nothing_that_is_learned(
     tmp_path: Path, undisturbed: Ended
 ) -> None:
@@ -266,6 +271,7 @@ def test_one_of_two_shards_dies(tmp_path: Path, keep: str) -> None:
     assert ended.restarts == {"replay-1": 1}
 
 
+@pytest.mark.slow
 def test_what_dies_before_its_first_turn_leaves_no_trace(
     tmp_path: Path, undisturbed: Ended
 ) -> None:
@@ -342,6 +348,7 @@ def test_agents_come_and_go(tmp_path: Path) -> None:
     assert ended.restarts == {}
 
 
+@pytest.mark.slow
 def test_an_agent_that_hangs_is_replaced(tmp_path: Path) -> None:
     def fault(run: SerialRun) -> None:
         run.steps(200)

@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
 EPISODE = {"session_config.agent": {"num": 1, "fetch_parameter_mode": "episode"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
 def test_rows_that_are_too_old(tmp_path: Path, late: bool) -> None:
     settings = SETTINGS | (EPISODE if late else {})

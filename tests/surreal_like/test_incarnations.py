@@ -360,6 +360,7 @@ class Fleet:
         }
 
 
+@pytest.mark.slow
 def test_any_number_of_restarts_fits_into_one_sum_of_each_name(tmp_path: Path) -> None:
     context: zmq.Context[Any] = zmq.Context()
     fleet = Fleet(tmp_path, context)

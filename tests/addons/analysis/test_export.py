@@ -133,7 +133,7 @@ def check_written(policy: Policy, form: str, folder: Path) -> None:
     assert exporting._difference(policy, run, three) <= 1e-5
 
 
-@pytest.mark.parametrize("clips", [True, False])
+@pytest.mark.parametrize("clips", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_actions_of_a_gaussian_are_within_their_bounds(tmp_path: Path, clips: bool) -> None:
     words = [
         "learner_config.model.hidden_sizes=[8]",

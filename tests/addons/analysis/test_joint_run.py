@@ -68,6 +68,7 @@ def test_the_same_seed_plays_the_same_joint_episodes(carts: Path, tmp_path: Path
     assert returns(deterministic=False, seed=5)
 
 
+@pytest.mark.slow
 @needs("pettingzoo")
 def test_pettingzoos_pictures_are_shown(tmp_path: Path) -> None:
     rounds = {"max_cycles": 3}
@@ -75,6 +76,7 @@ def test_pettingzoos_pictures_are_shown(tmp_path: Path) -> None:
     assert play(run, video=tmp_path / "a.gif")["lengths"] == [3]
 
 
+@pytest.mark.slow
 def test_agents_without_a_picture_are_refused(tmp_path: Path) -> None:
     path = "tests.surreal_like.env.joint_samples:TwoLives"
     run = trained(tmp_path / "run", path, env_config__env_args={})

@@ -58,6 +58,7 @@ def test_a_video_shows_every_step_of_the_episodes(
     assert len(read) == found["frames"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_plays_the_same_episode(cartpole: Path, tmp_path: Path) -> None:
     def returns(**options: Any) -> list[float]:
         found: list[float] = play(cartpole, video=tmp_path / "a.mp4", **options)["returns"]
@@ -82,6 +83,7 @@ class HurriedClock:
         assert fps == 50
 
 
+@pytest.mark.slow
 def test_wrappers_and_settings_of_the_run_are_there(tmp_path: Path) -> None:
     wrapper = "tests.surreal_like.drawn:Inverted"
     run = walking(
@@ -94,11 +96,13 @@ def test_wrappers_and_settings_of_the_run_are_there(tmp_path: Path) -> None:
     assert brightness == pytest.approx([255, 205, 155, 105], abs=4)
 
 
+@pytest.mark.slow
 def test_repeated_actions_keep_the_pace(tmp_path: Path) -> None:
     run = walking(tmp_path, "Walk", env_config__action_repeat=2)
     assert play(run, video=tmp_path / "a.mp4")["fps"] == 5
 
 
+@pytest.mark.slow
 def test_the_algorithm_comes_out_of_the_run_folder(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from surreal_like.algorithm.dqn import DQN\n\n\nclass Mine(DQN):\n    pass\n")
@@ -110,7 +114,12 @@ def test_the_algorithm_comes_out_of_the_run_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "kind", "words"),
     [
-        ("toy:chain", UsageError, "toy:chain has no pictures to show; .*surreal-like evaluate"),
+        pytest.param(
+            "toy:chain",
+            UsageError,
+            "toy:chain has no pictures to show; .*surreal-like evaluate",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "tests.surreal_like.drawn:Blind",
             UsageError,

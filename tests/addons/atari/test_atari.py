@@ -35,6 +35,7 @@ class TestBreakout(EnvContract):
         return make_env({"env_name": "atari:Breakout"})
 
 
+@pytest.mark.slow
 class TestVectorBreakout(VectorEnvContract):
     steps = 150
 
@@ -320,6 +321,7 @@ def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         make_env({"env_name": "atari:Pong"})
 
 
+@pytest.mark.slow
 def test_no_ops_are_drawn_as_the_vector_code_draws_them() -> None:
     # The first words of this generator with seed 1, and the draws that follow from them.
     words = mersenne_words(1)

@@ -53,6 +53,7 @@ def test_a_learner_that_is_killed_goes_on_with_its_task(tmp_path: Path) -> None:
     assert ended.progress[-1]["train"]["episode_length_100"] > 3.0
 
 
+@pytest.mark.slow
 def test_in_one_thread_it_is_asked_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     choose = Curriculum.choose
@@ -78,6 +79,7 @@ def test_in_one_thread_it_is_asked_often(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(gaps) <= 400
 
 
+@pytest.mark.slow
 def test_only_episodes_of_the_present_task_count(tmp_path: Path) -> None:
     """Episodes of an earlier task that end after the change are left out, as are evaluations."""
     seen: list[tuple[int, int, bool]] = []

@@ -98,6 +98,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_controller_takes_its_machines_along(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", _CONTROLLER, str(tmp_path)]) as controller:
         said = tmp_path / "machine-0.txt"

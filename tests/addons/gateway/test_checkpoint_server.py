@@ -129,6 +129,7 @@ def test_an_answer_is_that_of_the_loaded_policy(run: RunFolder) -> None:
             assert (episode["return"], episode["length"]) == (pytest.approx(6.5), 6)
 
 
+@pytest.mark.slow
 def test_a_client_sends_no_state(tmp_path: Path) -> None:
     env = "tests.surreal_like.env.joint_samples:Stated"
     folder = play(tmp_path / "run", "ppo", env, {"env_config.observe_state": True})

@@ -74,6 +74,7 @@ def test_it_copies_again_after_some_seconds(mirrored: Mirrored, tmp_path: Path) 
     assert status["sent_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_a_storage_that_is_away_is_reported_once_and_asked_again(
     mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_the_same_seed_records_the_same_episodes(
     assert a == b != c
 
 
+@pytest.mark.slow
 def test_the_best_actions_are_played_or_those_of_the_policy(
     command: Command, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_the_best_actions_are_played_or_those_of_the_policy(
     assert set(actions(tmp_path / "drawn")) == {0, 1}
 
 
+@pytest.mark.slow
 def test_the_environment_is_that_of_training(command: Command, tmp_path: Path) -> None:
     limits = {
         "env_config.env_args": {"max_episode_steps": 12},
@@ -163,6 +165,7 @@ def test_random_actions_are_drawn_over_their_whole_range(
         assert [set(column) for column in random.T.tolist()] == [set(range(n)) for n in counts]
 
 
+@pytest.mark.slow
 def test_each_policy_of_several_is_recorded(command: Command, tmp_path: Path) -> None:
     run = trained(tmp_path / "run", "toy:multi_cartpole", "ppo", **TWO)
     assert command("record", str(run), "--out", "demos", "--episodes", "3").code == 0
@@ -181,6 +184,7 @@ def test_each_policy_of_several_is_recorded(command: Command, tmp_path: Path) ->
     assert command("data", "demos", "--policy", "left").code == 0
 
 
+@pytest.mark.slow
 def test_frames_are_recorded_singly(command: Command, tmp_path: Path) -> None:
     run = trained(tmp_path / "run", "toy:chain", "dqn", **{"env_config.frame_stack": 3})
     assert command("record", str(run), "--out", "demos", "--episodes", "2").code == 0
@@ -202,6 +206,7 @@ def test_what_was_recorded_is_not_written_over(command: Command, chain: Path) ->
     assert len(list(Recording("demos"))) == 1
 
 
+@pytest.mark.slow
 def test_an_environment_that_resets_within_its_step_is_refused(
     command: Command, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def write(folder: Path, episodes: int = 4) -> None:
             demos.add(obs, rng.integers(2, size=50), np.ones(50), terminated=True)
 
 
+@pytest.mark.slow
 def test_a_run_learns_with_them(tmp_path: Path) -> None:
     write(tmp_path / "demos")
     words = {

@@ -69,11 +69,17 @@ def rainbow(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     ("algorithm", "settings"),
     [
         ("dqn", {"learner_config.algo.n_step": 3}),
-        ("dqn", {"learner_config.algo.distribution.kind": "categorical"}),
-        ("dqn", {"learner_config.algo.normalize_rewards": True}),
-        ("sac", {}),
-        ("td3", {}),
-        ("ddpg", {}),
+        pytest.param(
+            "dqn",
+            {"learner_config.algo.distribution.kind": "categorical"},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "dqn", {"learner_config.algo.normalize_rewards": True}, marks=pytest.mark.slow
+        ),
+        pytest.param("sac", {}, marks=pytest.mark.slow),
+        pytest.param("td3", {}, marks=pytest.mark.slow),
+        pytest.param("ddpg", {}, marks=pytest.mark.slow),
     ],
 )
 def test_all_updates_are_equal(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
@@ -101,10 +107,18 @@ OLD_ONES = {
     ("algorithm", "settings"),
     [
         ("ppo", {}),
-        ("ppo", {"session_config.agent.num": 2, "learner_config.replay.batch_size": 6}),
-        ("ppo", {"learner_config.algo.synchronous": True}),
-        ("ppo", {"learner_config.algo.normalize_rewards": True, "env_config.frame_stack": 3}),
-        ("pqn", {}),
+        pytest.param(
+            "ppo",
+            {"session_config.agent.num": 2, "learner_config.replay.batch_size": 6},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("ppo", {"learner_config.algo.synchronous": True}, marks=pytest.mark.slow),
+        pytest.param(
+            "ppo",
+            {"learner_config.algo.normalize_rewards": True, "env_config.frame_stack": 3},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("pqn", {}, marks=pytest.mark.slow),
         ("impala", {}),
         ("impala", OLD_ONES),
     ],
@@ -123,6 +137,7 @@ def test_sequences_of_stacks_are_repeated(tmp_path: Path) -> None:
     assert (found.updates, found.differs, found.problems) == (20, None, [])
 
 
+@pytest.mark.slow
 def test_each_of_several_policies_is_repeated(tmp_path: Path) -> None:
     settings = {**SMALL, **FEW, "session_config.sender.flush_iteration": 8}
     settings["learner_config.replay.batch_size"] = 2
@@ -232,6 +247,7 @@ def test_a_changed_row_is_named(sealed: bool, tmp_path: Path) -> None:
     assert words in found.problems[0]
 
 
+@pytest.mark.slow
 def test_a_damaged_batch_is_named(tmp_path: Path) -> None:
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
     change(*heads(run, "learner", Kind.BATCHES)[5], sealed=False)
@@ -250,6 +266,7 @@ def test_other_learning_is_found(rainbow: RunFolder, monkeypatch: pytest.MonkeyP
     assert repeater.run().differs == (0, 1)
 
 
+@pytest.mark.slow
 def test_it_goes_on_behind_rows_that_made_room(tmp_path: Path) -> None:
     settings = {
         "session_config.record.gigabytes": 60e-6,
@@ -290,6 +307,7 @@ def test_what_cannot_be_repeated_is_refused(
         )
 
 
+@pytest.mark.slow
 def test_a_run_without_a_journal_is_refused(tmp_path: Path) -> None:
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {"session_config.flight.keep": "none"})
     with pytest.raises(UsageError, match=r"session_config\.flight\.keep=all"):
@@ -312,6 +330,7 @@ def test_updates_that_are_not_there_are_refused(
         repeat(rainbow, begin, until)
 
 
+@pytest.mark.slow
 def test_what_nothing_proves_is_said(
     rainbow: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

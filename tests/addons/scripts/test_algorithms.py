@@ -64,6 +64,7 @@ def test_it_acts_at_first_as_a_new_policy_of_the_same_settings(tmp_path: Path) -
     assert all((weights[name] == x).all() for name, x in here.get_weights().items())
 
 
+@pytest.mark.slow
 def test_it_is_the_run_that_train_makes_and_goes_on(tmp_path: Path) -> None:
     model = chain(tmp_path / "one", learning_rate=2e-3)
     assert model.learn(300) is model
@@ -88,6 +89,7 @@ def test_it_is_the_run_that_train_makes_and_goes_on(tmp_path: Path) -> None:
     assert RunFolder(tmp_path / "one").read_config().run.part == 2
 
 
+@pytest.mark.slow
 def test_it_is_saved_loaded_evaluated_and_goes_on_there(tmp_path: Path) -> None:
     model = chain(tmp_path / "run").learn(200)
     saved = model.save(tmp_path / "saved")
@@ -131,6 +133,7 @@ def test_what_is_typed_for_another_library_is_refused_with_our_name(
         call()
 
 
+@pytest.mark.slow
 def test_a_run_of_another_algorithm_and_a_full_folder_are_refused(tmp_path: Path) -> None:
     model = chain(tmp_path / "run").learn(100)
     with pytest.raises(UsageError, match=r"is a run of dqn: load it by DQN\.load$"):

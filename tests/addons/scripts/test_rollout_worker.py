@@ -171,7 +171,10 @@ def test_a_fragment_that_completes_no_sample_is_followed_by_the_next() -> None:
     assert len(seen) > 30
 
 
-@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize(
+    "batch_mode",
+    [pytest.param("truncate_episodes", marks=pytest.mark.slow), "complete_episodes"],
+)
 def test_a_policy_learns_from_what_its_worker_gives(batch_mode: str) -> None:
     for algorithm, registration in describe_algorithms().items():
         env = "toy:chain" if "discrete" in registration.actions else "toy:target"

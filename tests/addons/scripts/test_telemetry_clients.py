@@ -34,6 +34,7 @@ def texts(path: Path) -> list[str]:
     return [line.partition(": ")[2] for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_plain_script_has_curves_and_logs(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     for part in range(2):  # the folder may be used again
@@ -66,6 +67,7 @@ for name in ("left", "right"):
 """
 
 
+@pytest.mark.slow
 def test_the_end_of_a_script_sends_pictures_that_are_under_way(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     with Telemetry(folder):

@@ -44,6 +44,7 @@ def progress(folder: Path) -> list[dict[str, Any]]:
     return [{**line, "run_id": ""} for line in found]
 
 
+@pytest.mark.slow
 def test_each_line_has_a_step_and_an_update(tmp_path: Path) -> None:
     with trainer(tmp_path / "run", 100_000) as run:
         lines = [run.train() for _ in range(3)]

@@ -124,6 +124,7 @@ def run_of(path: Path, acts: dict[str, str] = ACTS, **settings: Any) -> Iterator
 # -- a run and its windows ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_window_for_each_component_with_the_line_that_starts_it(run_folder: Path) -> None:
     with run_of(run_folder) as run:
         rows = run.running()
@@ -149,6 +150,7 @@ def test_a_window_for_each_component_with_the_line_that_starts_it(run_folder: Pa
         assert os.stat(default_socket().parent).st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_by_itself_leaves_no_session_and_no_socket(run_folder: Path) -> None:
     with run_of(run_folder, {**ACTS, "learner": "solve"}) as run:
         assert run.cluster.wait(DEADLINE_SECONDS) == Outcome("stopped", "solved")
@@ -198,6 +200,7 @@ def test_a_component_that_dies_too_often_fails_the_run_with_its_own_words(run_fo
 # -- by hand --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_window_that_is_respawned_by_hand_is_adopted(run_folder: Path) -> None:
     with run_of(run_folder) as run:
         old = run.running()["agent-0"].pid
@@ -212,6 +215,7 @@ def test_a_window_that_is_respawned_by_hand_is_adopted(run_folder: Path) -> None
         assert run.running()["agent-0"].died == "killed by SIGKILL"
 
 
+@pytest.mark.slow
 def test_a_window_whose_process_was_ended_with_ctrl_c_comes_back(run_folder: Path) -> None:
     with run_of(run_folder) as run:
         old = run.running()["agent-0"].pid
@@ -311,6 +315,7 @@ def test_without_its_supervisor_a_run_goes_on_and_gets_it_back(run_folder: Path)
         run.running()
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_lives_is_replaced_without_a_trace(run_folder: Path) -> None:
     with run_of(run_folder) as run:
         before = run.running()
@@ -321,6 +326,7 @@ def test_a_supervisor_that_lives_is_replaced_without_a_trace(run_folder: Path) -
         assert {n: r.pid for n, r in after.items()} == {n: r.pid for n, r in before.items()}
 
 
+@pytest.mark.slow
 def test_a_stop_works_without_a_supervisor(run_folder: Path) -> None:
     with run_of(run_folder) as run:
         run.running()
@@ -361,6 +367,7 @@ def test_without_tmux_nothing_is_begun(run_folder: Path, monkeypatch: pytest.Mon
     assert not run.folder.config.exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_launched_once(run_folder: Path) -> None:
     with run_of(run_folder) as run:
         run.running()
@@ -392,6 +399,7 @@ def test_a_preamble_that_fails_is_the_reason(
     assert not run.session.exists
 
 
+@pytest.mark.slow
 def test_the_preamble_comes_before_each_component(run_folder: Path) -> None:
     acts = {"learner": "learn", "agent-0": "environment"}
     preamble_cmd = "PREPARED='a b'; export PREPARED;"

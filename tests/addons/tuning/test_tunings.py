@@ -167,6 +167,7 @@ def test_a_tuning_that_does_not_answer(
     assert (said.code, "tuning runs/mine takes no commands" in said.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_policy_of_a_tuning_is_that_of_its_best_trial(
     command: Command, tuning: Path, quick: None
 ) -> None:

@@ -130,6 +130,7 @@ def fail_after(calls: int, method: Callable[..., None]) -> Callable[..., None]:
     return failing
 
 
+@pytest.mark.slow
 def test_without_videos_no_package_of_them_is_imported() -> None:
     code = "import sys, surreal_like.policies.evaluator_builder; print('imageio' in sys.modules)"
     done = subprocess.run(

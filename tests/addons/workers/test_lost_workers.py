@@ -214,6 +214,7 @@ def advance(vector: SubprocessVector) -> tuple[Any, ...]:
     return obs[:, 0].tolist(), reward.tolist(), terminated.tolist(), truncated.tolist(), info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_siblings_go_on_while_a_worker_is_made_anew(
     tmp_path: Path, how: signal.Signals, caplog: pytest.LogCaptureFixture
@@ -311,6 +312,7 @@ def test_a_new_worker_that_cannot_work_is_an_error_of_its_own(tmp_path: Path) ->
             advance(vector)
 
 
+@pytest.mark.slow
 def test_workers_leave_no_descriptor_behind() -> None:
 
     def play() -> int:

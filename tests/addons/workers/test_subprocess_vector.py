@@ -201,6 +201,7 @@ def test_a_vector_that_is_forgotten_ends_its_workers() -> None:
     assert all(process.poll() == 0 for process in processes)
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np\n"

@@ -58,6 +58,7 @@ def supervisor_of(path: Path) -> psutil.Process:
     return supervisor
 
 
+@pytest.mark.slow
 def test_a_detached_run_has_no_parent_and_a_session_of_its_own(run_folder: Path) -> None:
     with make_cluster(run_folder) as cluster:
         cluster.launch()
@@ -73,6 +74,7 @@ def test_a_detached_run_has_no_parent_and_a_session_of_its_own(run_folder: Path)
         assert (cluster.folder.logs / "supervisor.err").read_text() == ""
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_killed_takes_its_components_along(run_folder: Path) -> None:
     with make_cluster(run_folder) as cluster:
         cluster.launch()
@@ -86,6 +88,7 @@ def test_a_supervisor_that_is_killed_takes_its_components_along(run_folder: Path
             cluster.scale("agent", 2)
 
 
+@pytest.mark.slow
 def test_handles_hold_no_thread_and_no_socket(run_folder: Path) -> None:
     with make_cluster(run_folder) as cluster:
         cluster.launch()

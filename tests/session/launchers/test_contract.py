@@ -95,6 +95,7 @@ class TestLocal(OfThisMachine):
             )
 
 
+@pytest.mark.slow
 class TestDetached(OfThisMachine):
     @contextmanager
     def launched(self, path: Path) -> Iterator[Launched]:

@@ -50,6 +50,7 @@ def all_run(folder: RunFolder, acts: dict[str, str]) -> bool:
         return [row.state for row in run.status()] == ["running"] * len(acts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_ends_the_run_cleanly(run_folder: Path, number: signal.Signals) -> None:
     acts = {"learner": "learn", "agent-0": "work"}
@@ -63,6 +64,7 @@ def test_the_first_signal_ends_the_run_cleanly(run_folder: Path, number: signal.
     assert dict(folder.read_result() or {})["iterations"] == 7
 
 
+@pytest.mark.slow
 def test_the_second_signal_ends_it_at_once(run_folder: Path) -> None:
     acts = {"learner": "deaf", "agent-0": "stubborn"}
     folder = make_run(run_folder, make_config(acts, grace_seconds=60.0))

@@ -142,6 +142,7 @@ def test_a_component_that_ends_itself_with_0_is_started_again(run_folder: Path) 
     assert lost == {"ended with exit code 0 before its work was done"}
 
 
+@pytest.mark.slow
 def test_a_killed_component_is_started_again(run_folder: Path) -> None:
     """A light one, the one that owns the run, and a heavy one."""
     with Run(run_folder, {**ACTS, "loggerplex": "work"}) as run:
@@ -167,6 +168,7 @@ def test_a_killed_component_is_started_again(run_folder: Path) -> None:
     assert losses == [("lost", f"{name}: killed by SIGKILL", name) for name in ACTS]
 
 
+@pytest.mark.slow
 def test_what_sigterm_ends_is_started_again_and_sigint_to_the_learner_ends_the_run(
     run_folder: Path,
 ) -> None:
@@ -263,6 +265,7 @@ def test_an_import_that_fails_in_a_fork_server_is_the_error(run_folder: Path) ->
     assert {each["restarts"] for each in run.result()["components"].values()} == {0}
 
 
+@pytest.mark.slow
 def test_a_silent_component_is_killed_and_replaced(run_folder: Path) -> None:
     with Run(run_folder, timeout=0.6) as run:
         run.started()
@@ -286,6 +289,7 @@ def test_what_a_component_has_started_dies_with_it(run_folder: Path) -> None:
         run.launcher.kill()
 
 
+@pytest.mark.slow
 def test_a_component_that_does_not_end_is_killed(run_folder: Path) -> None:
     acts = {"replay-0": "stubborn", "agent-0": "work", "learner": "learn"}
     with Run(run_folder, acts, grace_seconds=0.1) as run:
@@ -325,6 +329,7 @@ def test_killing_while_the_fork_servers_still_import(run_folder: Path) -> None:
     assert run.result()["status"] == "interrupted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heavy", [False, True])
 def test_a_dead_fork_server_takes_no_component_with_it_and_comes_back_when_needed(
     run_folder: Path, heavy: bool
@@ -348,6 +353,7 @@ def test_a_dead_fork_server_takes_no_component_with_it_and_comes_back_when_neede
     assert ends == {**dict.fromkeys(ACTS, (0, 0)), name: (1, 0)}
 
 
+@pytest.mark.slow
 def test_what_a_dead_fork_server_has_not_forked_is_forked_by_another(run_folder: Path) -> None:
     with served(run_folder, stopped=True) as (run, servers):
         # The requests of the launch have not been read.
@@ -422,6 +428,7 @@ def test_waiting_has_a_deadline(run_folder: Path) -> None:
         run.launcher.kill()
 
 
+@pytest.mark.slow
 def test_commands_from_another_process(run_folder: Path) -> None:
     with Run(run_folder) as run, open_run(run_folder) as adopted:
         run.started()
@@ -492,6 +499,7 @@ while launcher.running:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_nothing(run_folder: Path) -> None:
     acts = {"replay-0": "work", "learner": "learn", "agent-0": "parent"}
     folder = make_run(run_folder, make_config(acts))
@@ -508,6 +516,7 @@ def test_a_killed_supervisor_leaves_nothing(run_folder: Path) -> None:
     assert not folder.in_use
 
 
+@pytest.mark.slow
 def test_a_run_can_be_launched_again_after_a_kill(run_folder: Path) -> None:
     with Run(run_folder) as run:
         run.started()
@@ -532,6 +541,7 @@ def test_no_two_processes_draw_the_same_numbers(run_folder: Path) -> None:
     assert len(set(numbers)) == len(numbers) == 2 * len(drawing)
 
 
+@pytest.mark.slow
 def test_without_memory_a_run_saves_and_ends_as_failed(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

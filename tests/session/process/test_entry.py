@@ -93,6 +93,7 @@ def test_a_process_ends_well_when_it_is_asked_to(folder: RunFolder, number: int,
     assert not folder.sockets.exists()
 
 
+@pytest.mark.slow
 def test_processes_end_with_their_launcher_and_the_last_one_tidies_up(folder: RunFolder) -> None:
     reader, writer = os.pipe()
     names = ("learner", "agent-0", "agent-3")

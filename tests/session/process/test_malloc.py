@@ -39,6 +39,7 @@ def new_pages(how: str) -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 def test_later_blocks_need_no_new_pages() -> None:
     assert new_pages("keep") < new_pages("leave") / 3

@@ -174,6 +174,7 @@ def test_a_script_that_ends_before_it_connects_sends_its_records(
     )
 
 
+@pytest.mark.slow
 def test_without_servers_a_script_that_ends_early_says_what_it_lost(
     config: Config, tmp_path: Path
 ) -> None:

@@ -164,6 +164,7 @@ def refusals(context: Context) -> int:
     return sum(record.get("event") == "refused" for record in records)
 
 
+@pytest.mark.slow
 def test_what_clients_dropped_becomes_a_curve(make_rig: MakeRig) -> None:
     rig = make_rig()
     agent = rig.context("agent-0")

@@ -71,6 +71,7 @@ def sent(processes: Processes) -> bool:
     return all(not len(channel) for channel in processes.agent._channels.values())
 
 
+@pytest.mark.slow
 def test_sigterm_saves_what_was_sent_just_before(processes: Processes) -> None:
     servers = [processes.start("tensorplex"), processes.start("loggerplex")]
     for step in range(2000):
@@ -90,6 +91,7 @@ def test_sigterm_saves_what_was_sent_just_before(processes: Processes) -> None:
     assert "loggerplex" in starts
 
 
+@pytest.mark.slow
 def test_killed_server_is_followed_by_one_that_goes_on(processes: Processes) -> None:
     curve = processes.rig.folder.tensorboard
     for step in range(2):

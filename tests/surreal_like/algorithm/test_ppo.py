@@ -258,6 +258,7 @@ def test_normalized_values_have_errors_in_units_of_their_deviation() -> None:
     assert "value_mean" not in plain_metrics
 
 
+@pytest.mark.slow
 def test_large_values_are_learned_if_they_are_normalized() -> None:
     batch = make_batch(DISCRETE)
     batch["rewards"] = 1e4 + 1e3 * batch["rewards"]

@@ -125,6 +125,7 @@ def test_the_conservative_loss_is_the_formula() -> None:
     assert all(each.grad is None for each in learner.policy.parameters())
 
 
+@pytest.mark.slow
 def test_values_of_actions_outside_the_data_fall() -> None:
     gaps = []
     for alpha in (0.0, 5.0):

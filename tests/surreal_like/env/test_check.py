@@ -177,6 +177,7 @@ def test_a_slow_environment_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None
     assert "env_config.vector" in kinds(report, "advice")["step time"]
 
 
+@pytest.mark.slow
 def test_a_long_evaluation_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     step = Chain.step
 

@@ -66,6 +66,7 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return odd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "name"), [("", ""), ("./12:30/a:b/", ":Odd")])
 def test_a_run_below_a_folder_with_colons_begins_goes_on_and_is_a_start(
     odd: Path, where: str, name: str

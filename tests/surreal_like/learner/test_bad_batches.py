@@ -115,6 +115,7 @@ def line_of_raise() -> int:
 # -- learn() raises ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_batch_for_which_learn_raises_is_kept_and_left_out(stage: Stage) -> None:
     service = learn(stage, bad=staticmethod(lambda call: call in (2, 3, 6)))
     stage.until(lambda: service._learners.learner.iteration >= 8)

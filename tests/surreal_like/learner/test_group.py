@@ -188,7 +188,7 @@ def some(kinds: Mapping[str, Any], *quick: str) -> list[Any]:
     return [each if each in quick else pytest.param(each, marks=pytest.mark.slow) for each in kinds]
 
 
-@pytest.mark.parametrize("kind", some(ALIKE, "dqn with a bonus", "ppo"))
+@pytest.mark.parametrize("kind", some(ALIKE, "dqn with a bonus"))
 def test_all_that_a_checkpoint_has_is_the_same_on_all_ranks(kind: str) -> None:
     make, batch = ALIKE[kind]
     given = [batch(seed) for seed in range(8)]
@@ -236,9 +236,6 @@ def tensors(learner: Learner) -> dict[str, torch.Tensor]:
         SAME,
         "dqn, double and prioritized",
         "sac",
-        "ddpg, near the rows",
-        "ppo, minibatches",
-        "ppo, advantages per minibatch",
     ),
 )
 def test_two_learners_on_halves_are_one_on_the_whole(kind: str) -> None:

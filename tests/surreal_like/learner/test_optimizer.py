@@ -120,6 +120,7 @@ def test_a_restored_optimiser_keeps_the_learning_rate_of_the_config() -> None:
     assert torch.equal(weights(twin), before)
 
 
+@pytest.mark.slow
 def test_a_first_step_does_not_import_the_compiler_of_torch() -> None:
     code = (
         "import sys, torch\n"

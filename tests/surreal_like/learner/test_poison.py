@@ -139,6 +139,7 @@ def events(stage: Stage, kind: str) -> list[str]:
     return [str(record["detail"]) for record in records if record.get("event") == kind]
 
 
+@pytest.mark.slow
 def test_own_agents_are_named_and_not_fenced(stage: Stage) -> None:
     service = start(stage)
     worker = service._learners.owner
@@ -169,6 +170,7 @@ def test_a_guest_is_fenced_by_its_third_bad_batch(
     stage.until(lambda: next(iter(worker.replay.counts().values()))["sampleable"] == 0)
 
 
+@pytest.mark.slow
 def test_the_next_learner_removes_what_came_after_the_checkpoint(stage: Stage) -> None:
     service = start(stage)
     stage.until(lambda: service._learners.learner.iteration >= 5)

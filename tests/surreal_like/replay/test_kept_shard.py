@@ -77,6 +77,7 @@ def test_a_killed_shard_goes_on(make: Make, events: list[str], kind: str) -> Non
     assert (third["size"], third["added"], cluster.senders[0].window.inserted) == (100, 100, 100)
 
 
+@pytest.mark.slow
 def test_a_queue_and_a_shard_without_memory_begin_empty(make: Make) -> None:
     for number, cluster in enumerate((make("none"), make(type="FIFOReplay", capacity=200))):
         cluster.send(0, 2)

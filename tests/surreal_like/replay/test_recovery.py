@@ -82,6 +82,7 @@ def test_rows_and_accounts_outlive_the_process(make: Make, kind: str) -> None:
     assert cluster.senders[0].window.inserted == 80
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_is_restored_draws_on(make: Make) -> None:
     cluster = make()
     cluster.send(0, 5)
@@ -97,6 +98,7 @@ def test_a_snapshot_that_is_restored_draws_on(make: Make) -> None:
     assert states[0] == states[1]
 
 
+@pytest.mark.slow
 def test_unrolls_outlive_the_process_too(make: Make) -> None:
     kind = "FIFOReplay"
     cluster = make(type=kind, capacity=200, replay_proportion=0.5, replay_capacity=100)
@@ -129,6 +131,7 @@ def test_a_sender_that_has_left_is_not_waited_for_by_the_next_process(make: Make
     assert still_here({"replay-0": counts(cluster, "replay-0/2")}) == set()
 
 
+@pytest.mark.slow
 def test_the_next_part_of_a_run_has_the_rows_and_begins_its_accounts_anew(make: Make) -> None:
     accounts, first = RowAccounts(), make()
     first.send(0, 3)

@@ -41,6 +41,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         cluster.close()
 
 
+@pytest.mark.slow
 def test_rows_of_a_fuller_shard_come_as_often_as_those_of_another(
     make: Callable[..., Cluster],
 ) -> None:
@@ -113,6 +114,7 @@ def test_shards_are_asked_in_proportion_to_their_mass(make: Callable[..., Cluste
     assert weights == {0: {0.25}, 1: {0.25, 1.0}} or weights == {0: {0.25}, 1: {1.0}}
 
 
+@pytest.mark.slow
 def test_a_lost_shard_is_passed_over_and_its_agent_goes_to_the_next(
     make: Callable[..., Cluster],
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_lost_shard_is_passed_over_and_its_agent_goes_to_the_next(
     assert counts["senders"]["agent-1/1"]["base"] == 40
 
 
+@pytest.mark.slow
 def test_an_agent_returns_to_its_own_shard(make: Callable[..., Cluster]) -> None:
     cluster = make()
     cluster.send(1, 3)
@@ -154,6 +157,7 @@ def test_an_agent_returns_to_its_own_shard(make: Callable[..., Cluster]) -> None
     assert (here["base"], here["inserted"], here["holes"]) == (60, 30, 0)
 
 
+@pytest.mark.slow
 def test_an_agent_whose_shard_never_comes_takes_the_next(make: Callable[..., Cluster]) -> None:
     cluster = make(3)
     cluster.stop(1)
