@@ -58,6 +58,13 @@ def games(config: str, at_most_seconds: float) -> tuple[Row, ...]:
 ENV_NAME = "env_config.env_name"
 ROWS = (
     Row("fetchreach_sac", "fetchreach_sac", -2.5, 360.0),
+    Row(
+        "fetchreach_sac, demonstrations",
+        "fetchreach_sac",
+        -2.5,
+        360.0,
+        ("learner_config.replay.demos.path=reach_demos",),
+    ),
     Row("pointmaze_sac", "pointmaze_sac", 0.95, 900.0),
     Row("doorkey_ppo", "doorkey_ppo", 0.95, 300.0),
     Row("minigridmemory_ppo", "minigridmemory_ppo", 0.9, 1500.0, may_miss=1),
@@ -273,7 +280,8 @@ def measured(
 @contextmanager
 def in_folder_of_data(rows: Sequence[Row], folder: Path) -> Iterator[None]:
     """Makes the recordings that rows learn from, in the folder in which these then run."""
-    needed = {recorded.needed_by(config_file(row.config)) for row in rows} - {""}
+    each = (recorded.needed_by(config_file(row.config), row.overrides) for row in rows)
+    needed = set().union(*each)
     for name in sorted(needed):
         recorded.make(name, folder)
     if not needed:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from session.config import Config
 from session.folder import RunFolder
+from surreal_like.experiment.read import read_experiment
 
 # Folder -> words of the command that makes it; the folder is its last word.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "demos": ("record", "cartpole_dqn", "--trained", "--episodes", "50", "--out"),
+    "reach_demos": ("record", "fetchreach_sac", "--trained", "--episodes", "20", "--out"),
     "rows": (
         "train",
         "pendulum_sac",
@@ -26,10 +27,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def needed_by(config: Path) -> str:
-    """Returns the name of the recording that an experiment learns from; empty: none."""
-    session = Config.load_file(config).get("session_config") or {}
-    return str((session.get("dataset") or {}).get("path", ""))
+def needed_by(config: Path, overrides: Sequence[str] = ()) -> set[str]:
+    """Returns the names of the recordings that an experiment learns from."""
+    given = read_experiment(config, overrides)
+    dataset = given.session_config.get("dataset") or {}
+    demos = (given.learner_config.get("replay") or {}).get("demos") or {}
+    return {str(each["path"]) for each in (dataset, demos) if each.get("path")}
 
 
 def make(name: str, folder: Path) -> None:

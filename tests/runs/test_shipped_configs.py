@@ -73,8 +73,9 @@ def test_a_shipped_experiment_has_a_goal_and_a_budget(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
     need_packages(path)
-    if needed := RECORDED.needed_by(path):
-        write_recording(tmp_path / needed, path)
+    needed = RECORDED.needed_by(path)
+    for name in needed:
+        write_recording(tmp_path / name, path)
     stop = resolve(RunRequest(path).read()).session_config.stop
     compared = {row.config for row in ROWS if row.goal is None}
     compared.add("rps_league")
