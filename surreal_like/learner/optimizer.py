@@ -17,6 +17,10 @@ from surreal_like.network.flat import flatten_parameters
 
 # With a shorter average, the variance of RAdam's adaptive step is not finite.
 _LEAST_LENGTH = 5.0
+# Steps of Adam between two looks for averages that are too small for a normal number.
+_LOOK_EVERY = 100
+# Least mean of squares of RMSProp, which is nothing beside its epsilon.
+_LEAST_SQUARE = 1e-30
 
 
 class Adam:
@@ -53,9 +57,7 @@ class Adam:
     def step(self, gradient: torch.Tensor) -> None:
         """Updates the parameter from a gradient of its shape."""
         beta_1, beta_2 = self._betas
-        self._steps += 1
-        self._moment_1.lerp_(gradient, 1 - beta_1)
-        self._moment_2.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
+        self._average(gradient)
         correction_1 = 1 - beta_1**self._steps
         correction_2 = 1 - beta_2**self._steps
         torch.sqrt(self._moment_2, out=self._root)
@@ -63,6 +65,20 @@ class Adam:
         self._parameter.addcdiv_(
             self._moment_1, self._root, value=-self.learning_rate / correction_1
         )
+
+    def _average(self, gradient: torch.Tensor) -> None:
+        """Adds a gradient to both moments.
+
+        Behind a unit that is never active a gradient stays 0. Its moments shrink until rounding
+        keeps them, at numbers with which a processor computes many times slower: they become 0.
+        """
+        beta_1, beta_2 = self._betas
+        self._steps += 1
+        self._moment_1.lerp_(gradient, 1 - beta_1)
+        self._moment_2.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
+        if self._steps % _LOOK_EVERY == 0:
+            for moment in (self._moment_1, self._moment_2):
+                moment.mul_(moment.abs() >= torch.finfo(moment.dtype).tiny)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the number of steps and both moments."""
@@ -85,9 +101,7 @@ class RAdam(Adam):
     def step(self, gradient: torch.Tensor) -> None:
         """Updates the parameter from a gradient of its shape."""
         beta_1, beta_2 = self._betas
-        self._steps += 1
-        self._moment_1.lerp_(gradient, 1 - beta_1)
-        self._moment_2.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
+        self._average(gradient)
         rate = self.learning_rate / (1 - beta_1**self._steps)
         # Length of the average that the second moment is, at its end and now.
         longest = 2 / (1 - beta_2) - 1
@@ -133,6 +147,8 @@ class RMSPropTF:
         """Updates the parameter from a gradient of its shape."""
         share = 1.0 - self._decay
         self._mean_square.mul_(self._decay).addcmul_(gradient, gradient, value=share)
+        # Smaller numbers become too small for a normal one, and slow, as those of Adam.
+        self._mean_square.clamp_(min=_LEAST_SQUARE)
         root = (self._mean_square + self._epsilon).sqrt_()
         self._parameter.addcdiv_(gradient, root, value=-self.learning_rate)
 

@@ -217,3 +217,28 @@ def test_a_gradient_that_was_clipped_elsewhere_is_not_clipped_again() -> None:
     assert not torch.equal(weights(nets[2]), weights(nets[1]))
     assert math.isnan(three.apply(torch.full_like(kept, math.nan), clipped=True))
     assert three.skipped
+
+
+@pytest.mark.parametrize(("rule", "steps"), [("adam", 2000), ("radam", 2000), ("rmsprop_tf", 9000)])
+def test_averages_of_gradients_that_stay_0_do_not_become_slow_numbers(
+    rule: str, steps: int
+) -> None:
+    """Numbers below the least normal one slowed SAC's updates down by a quarter."""
+    net = nn.Linear(4, 4)
+    optimizer = Optimizer(net, learning_rate=0.01, rule=rule)
+    optimizer.step(net(torch.randn(8, 4)).square().mean())
+    rest = net.weight.detach().clone()
+    for x in torch.randn(steps):
+        # Only the first weight is used.
+        optimizer.step(net.weight[0, 0] * x)
+    averages = [
+        each
+        for each in optimizer.state_dict()[rule].values()
+        if isinstance(each, torch.Tensor) and each.numel() > 1
+    ]
+    assert averages
+    for each in averages:
+        small = (each != 0) & (each.abs() < torch.finfo(torch.float32).tiny)
+        assert not small.any()
+    assert torch.isfinite(net.weight).all()
+    assert not torch.equal(net.weight, rest)
