@@ -56,6 +56,7 @@ def games(config: str, at_most_seconds: float) -> tuple[Row, ...]:
 
 
 ENV_NAME = "env_config.env_name"
+REACH_DEMOS = ("learner_config.replay.demos.path=reach_demos",)
 # Learning begins without random steps, and is looked at often.
 AT_ONCE = (
     "learner_config.replay.min_size=50",
@@ -64,13 +65,14 @@ AT_ONCE = (
 )
 ROWS = (
     Row("fetchreach_sac", "fetchreach_sac", -2.5, 360.0),
-    Row("fetchreach_sac, from the start", "fetchreach_sac", -2.5, 360.0, AT_ONCE),
+    Row("fetchreach_sac, demonstrations", "fetchreach_sac", -2.5, 360.0, REACH_DEMOS),
+    Row("fetchreach_sac, at once", "fetchreach_sac", -2.5, 360.0, AT_ONCE),
     Row(
-        "fetchreach_sac, demonstrations",
+        "fetchreach_sac, at once, demonstrations",
         "fetchreach_sac",
         -2.5,
         360.0,
-        (*AT_ONCE, "learner_config.replay.demos.path=reach_demos"),
+        (*AT_ONCE, *REACH_DEMOS),
     ),
     Row("pointmaze_sac", "pointmaze_sac", 0.95, 900.0),
     Row("doorkey_ppo", "doorkey_ppo", 0.95, 300.0),

@@ -88,8 +88,9 @@ def draw_kept(folder: Path = FOLDER) -> list[Path]:
     for picture, runs in pictures.items():
         with tempfile.TemporaryDirectory() as scratch:
             places = []
-            for number, (name, run) in enumerate(sorted(runs, key=lambda each: each[0])):
-                places.append(Path(scratch) / f"{number}")
+            for name, run in sorted(runs, key=lambda each: each[0]):
+                # By the folder, the legend has the name of the row.
+                places.append(Path(scratch) / name / f"seed-{run['seed']}")
                 write_curve(places[-1], rows[name], run)
             found.append(_draw(places, folder, picture, "eval.mean_return"))
     return found

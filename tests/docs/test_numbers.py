@@ -245,6 +245,25 @@ def test_what_is_said_of_the_biped_is_what_was_measured() -> None:
             assert run["machine"][key] == pong["machine"][key]
 
 
+def test_what_demonstrations_give_is_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / "recordings.md").read_text())
+    rows = result("milestones")["milestones"]
+    for name, words in (
+        (", at once, demonstrations", "after {median} environment steps ({range}) with 20"),
+        (", at once", "after {median} ({range}) without"),
+        (", demonstrations", "{median} ({range}) with them"),
+        ("", "{median} ({range}) without ([rows]"),
+    ):
+        runs = [each for each in rows if each["row"] == f"fetchreach_sac{name}"]
+        assert sorted(map(_seed, runs)) == [101, 102, 103]
+        least, median, most = sorted(run["greedy_env_steps"] for run in runs)
+        assert words.format(median=f"{median:,}", range=f"{least:,} to {most:,}") in text
+        if "at once" in name:
+            points = [run["curve"][1:] if run["curve"][0][0] == 0 else run["curve"] for run in runs]
+            every = sum(each[-1][0] for each in points) / sum(map(len, points))
+            assert f"every {round(every, -2):,.0f}" in text
+
+
 PEER = "stable-baselines3"
 MUJOCO = ("halfcheetah_sac", "halfcheetah_ppo", "hopper_ppo", "walker2d_ppo")
 

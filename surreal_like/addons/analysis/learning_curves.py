@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _BANDS = {False: "band: lowest to highest run", True: "band: 95 % interval of the mean"}
 _MIDDLE = {False: "mean", True: "interquartile mean"}
 _KEPT = "mean: solved runs keep their last value"
+# Of a line of a legend below the axes.
+_LEGEND_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,9 @@ class Picture:
                 Patch(color=FAINT, alpha=0.25, linewidth=0, label=_BANDS[self._interval])
             )
         if several:
+            for handle in self._handles:
+                # A legend that is wider than the picture leaves its axes no width.
+                handle.set_label(textwrap.fill(handle.get_label(), _LEGEND_CHARACTERS))
             legend(self._axes, handles=self._handles, loc="upper left", bbox_to_anchor=(0, -0.16))
         else:
             legend(self._axes, handles=self._handles, loc="best")

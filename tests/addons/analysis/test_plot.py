@@ -282,3 +282,26 @@ def test_without_matplotlib_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=re.escape(install_line("plot"))):
         plot(seeds, out="a.png")
+
+
+def test_long_names_leave_the_axes_their_width(tmp_path: Path) -> None:
+    """A legend that was wider than the picture halved the axes, and was cut."""
+    lines = [made_line(steps, greedy=1.0) for steps in (100, 900)]
+    for number in (1, 2):
+        changes = {
+            "env_config.env_name": "gym:a_package_of_environments:TheirLongestName-v5",
+            "learner_config.replay.capacity": 1_000_000 + number,
+            "learner_config.replay.min_size": 100_000 + number,
+            "learner_config.replay.batch_size": 10_000 + number,
+        }
+        for seed in (1, 2):
+            made_run(tmp_path / f"{number}{seed}", lines, config=made_config(seed, **changes))
+    runs = [RunFolder(path) for path in sorted(tmp_path.iterdir())]
+    figure = draw(group(runs))
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    width = figure.get_window_extent().width
+    assert axes.get_window_extent().width > 0.8 * width
+    assert legend.get_window_extent().x1 < width
