@@ -288,7 +288,7 @@ def test_long_names_leave_the_axes_their_width(tmp_path: Path) -> None:
     """A legend that was wider than the picture halved the axes, and was cut."""
     lines = [made_line(steps, greedy=1.0) for steps in (100, 900)]
     for number in (1, 2):
-        changes = {
+        changes: dict[str, Any] = {
             "env_config.env_name": "gym:a_package_of_environments:TheirLongestName-v5",
             "learner_config.replay.capacity": 1_000_000 + number,
             "learner_config.replay.min_size": 100_000 + number,
