@@ -265,13 +265,13 @@ class Repeater:
         return found
 
     def _starts(self) -> list[int]:
-        return [head.number for _, head in self._stored() if head.kind is Kind.START]
+        return [head.number for _, head in self._list_records() if head.kind is Kind.START]
 
     def _choose_first(
         self, begin: int | None, until: int | None, checkpoints: Mapping[int, Any]
     ) -> int:
         """Returns the iteration of the state at which a rerun begins."""
-        newest = deque(self._stored(), 1)
+        newest = deque(self._list_records(), 1)
         last = max((step.number for place in newest for step in _read(*place)), default=0)
         for name, given in (("--from", begin), ("--until", until)):
             if given is not None and not 0 <= given <= last:
@@ -306,7 +306,7 @@ class Repeater:
             if here != then[name]:
                 report(f"{name} was {then[name]} in the run, and is {here} here")
 
-    def _stored(self) -> Iterator[StoredRecord]:
+    def _list_records(self) -> Iterator[StoredRecord]:
         """Yields the records of the journal, as they are stored."""
         for segment in self._journal.segments:
             for head in segment.heads:
@@ -315,7 +315,7 @@ class Repeater:
 
     def _steps(self) -> Iterator[_Step]:
         """Yields what the journal holds."""
-        for each in self._stored():
+        for each in self._list_records():
             yield from _read(*each)
 
     def _update(self, taken: Taken, report: Report) -> None:
