@@ -10,6 +10,8 @@ from typing import Any
 
 from machine import spread
 
+from session.show.text import plural
+
 LEARNED_CRITERION = (
     "greedy mean return of 100 episodes at or above the goal, and again over 100 more with the "
     "same parameters, all on seeds never used before; the clock runs from the command's start, "
@@ -287,7 +289,7 @@ def _milestone(row: Mapping[str, Any]) -> list[str]:
     met = [run for run in runs if run["greedy_seconds"] is not None]
     last = [score for run in runs if (score := last_return(run)) is not None]
     if goal is None:
-        cells = ["", f"{len(runs)} runs", span(last, ".1f"), "", ""]
+        cells = ["", plural(len(runs), "run"), span(last, ".1f"), "", ""]
     else:
         cells = [f"{goal:g}", f"{len(met)} of {len(runs)}", span(last, ".2f")]
         # Beside other work seconds say nothing.

@@ -34,6 +34,8 @@ NAMES = (
     "doorkey_ppo",
     "bipedalwalker_ppo",
     "halfcheetah_sac",
+    "hopper_sac",
+    "walker2d_sac",
     "halfcheetah_ppo",
     "hopper_ppo",
     "walker2d_ppo",

@@ -289,6 +289,21 @@ def test_what_is_said_of_mujoco_is_what_was_measured() -> None:
     assert f"{said}, and Hopper one of {first['hopper_ppo']:.2f}" in text
 
 
+def test_what_is_said_of_rows_with_few_seeds_is_what_was_measured() -> None:
+    text = re.sub(r"\s+", " ", section().split("**MuJoCo**")[1])
+    rows = result("milestones")["milestones"]
+    found = {}
+    for name in ("hopper_sac", f"hopper_sac, {PEER}", "walker2d_sac", f"walker2d_sac, {PEER}"):
+        runs = sorted((each for each in rows if each["row"] == name), key=_seed)
+        found[name] = " and ".join(f"{run['judged_mean_return']:.0f}" for run in runs)
+        seeds = " and ".join(str(_seed(run)) for run in runs)
+        assert not runs or f"on seed{'s' * (len(runs) > 1)} {seeds}" in text
+    mine, theirs, walker, none = found.values()
+    assert f"Hopper ends at {mine} on seeds" in text
+    assert f"the peer at {theirs}; Walker2d ends at {walker} on seed 101" in text
+    assert not none
+
+
 def _seed(run: Mapping[str, Any]) -> int:
     return int(run["seed"])
 
