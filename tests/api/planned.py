@@ -12,7 +12,7 @@ import main.ps
 from session.config import Config
 from session.folder import RunFolder
 from session.process.entry import remove_socket_folders
-from session.process.script import leave, run_in_background
+from session.process.script import leave, run_in_background, this_is_agent
 from session.wire import AddressBook, Identity, Wire
 from surreal_like.experiment.topology import make_topology
 from surreal_like.run.request import Plan
@@ -27,6 +27,8 @@ def planned_script(
     ``telemetry`` is taken and thrown away, so that nobody waits at the end for it to leave.
     """
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    # A test before may have made another agent in this process.
+    this_is_agent(0)
     Plan(config, make_topology(config)).write(path)
     with looking_on(config, "sink") as wire:
         for plex in telemetry:
