@@ -289,8 +289,9 @@ def measured(
 @contextmanager
 def in_folder_of_data(rows: Sequence[Row], folder: Path) -> Iterator[None]:
     """Makes the recordings that rows learn from, in the folder in which these then run."""
-    each = (recorded.needed_by(config_file(row.config), row.overrides) for row in rows)
-    needed = set().union(*each)
+    needed = set[str]()
+    for row in rows:
+        needed |= recorded.needed_by(config_file(row.config), row.overrides)
     for name in sorted(needed):
         recorded.make(name, folder)
     if not needed:

@@ -215,7 +215,9 @@ def checked(episodes: str) -> Iterator[tuple[str, str]]:
         kept: Mapping[str, Any] = getattr(card, episodes)
         found = played(PLACE / name, "best", int(kept["episodes"]))
         # Another processor adds in another order.
-        same = card.versions == here["versions"] and card.machine.startswith(here["processor"])
+        same = card.versions == here["versions"] and card.machine.startswith(
+            f"{here['processor']}, "
+        )
         yield name, differences(kept, found, same=same)
 
 

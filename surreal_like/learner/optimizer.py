@@ -17,7 +17,7 @@ from surreal_like.network.flat import flatten_parameters
 
 # With a shorter average, the variance of RAdam's adaptive step is not finite.
 _LEAST_LENGTH = 5.0
-# Steps of Adam between two looks for averages that are too small for a normal number.
+# Steps of Adam between two looks for denormal numbers in its moments.
 _LOOK_EVERY = 100
 # Least mean of squares of RMSProp, which is nothing beside its epsilon.
 _LEAST_SQUARE = 1e-30
@@ -69,8 +69,8 @@ class Adam:
     def _average(self, gradient: torch.Tensor) -> None:
         """Adds a gradient to both moments.
 
-        Behind a unit that is never active a gradient stays 0. Its moments shrink until rounding
-        keeps them, at numbers with which a processor computes many times slower: they become 0.
+        Where a gradient stays 0, as behind a unit that is never active, moments shrink to denormal
+        numbers, where rounding keeps them. A CPU is many times slower with these: they become 0.
         """
         beta_1, beta_2 = self._betas
         self._steps += 1
@@ -147,7 +147,7 @@ class RMSPropTF:
         """Updates the parameter from a gradient of its shape."""
         share = 1.0 - self._decay
         self._mean_square.mul_(self._decay).addcmul_(gradient, gradient, value=share)
-        # Smaller numbers become too small for a normal one, and slow, as those of Adam.
+        # Smaller ones would become denormal, as the moments of Adam.
         self._mean_square.clamp_(min=_LEAST_SQUARE)
         root = (self._mean_square + self._epsilon).sqrt_()
         self._parameter.addcdiv_(gradient, root, value=-self.learning_rate)
