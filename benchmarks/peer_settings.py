@@ -39,6 +39,11 @@ _OF_REPLAY: Settings = {
     "replay.age.half_life_versions": 0.0,
     "replay.hindsight.proportion": 0.0,
 }
+_OF_DRAWN_ACTIONS: Settings = {
+    "model.policy": "gaussian",
+    "model.log_std": 0.0,
+    "model.variance": "",
+}
 _WANTED: Mapping[str, Settings] = {
     "dqn": {
         **_OF_REPLAY,
@@ -69,6 +74,7 @@ _WANTED: Mapping[str, Settings] = {
         "algo.adaptive_learning_rate.kl": 0.0,
         "model.memory": "",
         "model.normalize_values": False,
+        **_OF_DRAWN_ACTIONS,
     },
     "sac": {
         **_OF_REPLAY,
@@ -125,7 +131,7 @@ def stable_baselines3(config: Config, but: Sequence[str] = ()) -> Settings:
         "num_envs": streams,
         "limit": env.limit_episode_length,
         "steps": int(stop.env_steps),
-        # Both clip observations to +- 10, and update the moments with all rows.
+        # Both clip observations to +- 10.
         "normalize": {
             "obs": bool(model.normalize_obs),
             "reward": bool(learner.algo.normalize_rewards),

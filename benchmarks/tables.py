@@ -136,8 +136,8 @@ def _group(group: Mapping[str, Any]) -> str:
         ours = amount(group["sides"][line["side"]]["value"])
         for peer, ratio in line["ratios"].items():
             side = group["sides"][peer]
-            cells = [line["what"], ours, side["label"], amount(side["value"]), times(ratio)]
-            rows.append([*cells, line["wanted"]])
+            cells = [side["label"], *_bounded(side, amount(side["value"]), times(ratio))]
+            rows.append([line["what"], ours, *cells, line["wanted"]])
         if not line["ratios"]:
             rows.append([line["what"], ours, "", "", "", line["wanted"]])
     about = f"**{group['name']}** ({group['unit']}; {group['better']} is better). {group['about']}"
@@ -189,11 +189,16 @@ def _best_ways(group: Mapping[str, Any]) -> Iterator[list[str]]:
         ours = [line["what"], _middle(sides[line["side"]])]
         for _, key in ways.values():
             ratio = line["ratios"][key]["median"]
-            shown = f"{_short(ratio)} x"
             ahead = better * (ratio - 1) < 0
-            cells = [*ours, sides[key]["label"], _middle(sides[key])]
-            yield [*cells, f"**{shown}**" if ahead else shown]
+            value, shown = _bounded(sides[key], _middle(sides[key]), f"{_short(ratio)} x")
+            yield [*ours, sides[key]["label"], value, f"**{shown}**" if ahead else shown]
             ours = ["", ""]
+
+
+def _bounded(side: Mapping[str, Any], value: str, ratio: str) -> tuple[str, str]:
+    """Formats value and ratio of a side as bounds where not each of its runs came to its end."""
+    whole = not side["label"].endswith(" solved)")
+    return (value, ratio) if whole else (f"at least {value}", f"at most {ratio}")
 
 
 def _middle(side: Mapping[str, Any]) -> str:
@@ -280,7 +285,8 @@ def _learned(row: Mapping[str, Any], *, afterwards: bool) -> list[str]:
 
 def milestones_table(rows: Iterable[Mapping[str, Any]]) -> str:
     """Formats one line for each row of milestones.py that has runs."""
-    head = ("row", "must reach", "reached", "greedy return", "seconds", "environment steps")
+    head = ("row", "must reach", "reached", "median of greedy returns", "seconds")
+    head += ("environment steps",)
     return grid(head, map(_milestone, rows))
 
 
@@ -303,13 +309,14 @@ def _milestone(row: Mapping[str, Any]) -> list[str]:
 _ENOUGH = 5
 # Student's t: 97.5 % of it lie below, by degrees of freedom.
 _STUDENT = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
+_STUDENT |= {11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 16: 2.120, 17: 2.110, 18: 2.101}
 
 
 def beside_peer(rows: Sequence[Mapping[str, Any]], peer: str) -> str:
     """Formats mean returns beside a peer's with the same settings; empty if there are none.
 
     Five seeds or more have Student's interval, and their ratio of means that of its logarithm
-    (delta method, the smaller number of degrees of freedom); of fewer all scores stand there.
+    (delta method, degrees of freedom of Welch and Satterthwaite); of fewer all scores stand there.
     """
     known = {
         row["name"]: [score for run in row["runs"] if (score := last_return(run)) is not None]
@@ -321,7 +328,8 @@ def beside_peer(rows: Sequence[Mapping[str, Any]], peer: str) -> str:
         if mine and theirs:
             cells = [f"`{name}`", _scores_of(mine), _scores_of(theirs)]
             lines.append([*cells, _ratio_of_means(mine, theirs)])
-    return grid(("greedy return", "surreal_like", peer, "ratio of means"), lines) if lines else ""
+    head = ("mean of greedy returns", "surreal_like", peer, "ratio of means")
+    return grid(head, lines) if lines else ""
 
 
 def _scores_of(scores: Sequence[float]) -> str:
@@ -336,13 +344,13 @@ def _ratio_of_means(mine: Sequence[float], theirs: Sequence[float]) -> str:
     ratio = statistics.mean(mine) / statistics.mean(theirs)
     if min(len(mine), len(theirs)) < _ENOUGH or ratio <= 0:
         return f"{ratio:.2f}"
-    error = math.sqrt(
-        sum(
-            (statistics.stdev(each) / statistics.mean(each)) ** 2 / len(each)
-            for each in (mine, theirs)
-        )
+    sides = (mine, theirs)
+    errors = [(statistics.stdev(x) / statistics.mean(x)) ** 2 / len(x) for x in sides]
+    # Welch and Satterthwaite; never rounded up.
+    freedom = sum(errors) ** 2 / sum(
+        error**2 / (len(x) - 1) for error, x in zip(errors, sides, strict=True)
     )
-    factor = math.exp(_STUDENT[min(len(mine), len(theirs)) - 1] * error)
+    factor = math.exp(_STUDENT[int(freedom)] * math.sqrt(sum(errors)))
     return f"{ratio:.2f} ({ratio / factor:.2f} to {ratio * factor:.2f})"
 
 

@@ -62,7 +62,8 @@ class Criterion:
         self.solved: dict[str, float] | None = None
         self._started = started
         self._imports_seconds = time.time() - started
-        self._seeds = iter(range(10**6 * (seed + 1), 10**6 * (seed + 2)))
+        # The copies of a task get the seed and those behind it; the first are those of the judge.
+        self._seeds = iter(start_seeds(seed, 10**6)[EPISODES::EPISODES])
         self._next_at = 0.0
         self._evaluating_seconds = 0.0
 

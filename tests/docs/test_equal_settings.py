@@ -42,9 +42,6 @@ WITHOUT_EFFECT = {
     "model.image_features": "of images",
     "model.memory_size": "without a memory",
     "model.memory_inputs": "without a memory",
-    "model.policy": "of continuous actions",
-    "model.log_std": "of continuous actions",
-    "model.variance": "of continuous actions",
     "replay.max_bytes": "the capacity is smaller",
     "replay.replay_shards": "how our own processes work together",
     "replay.when_full": "how our own processes work together",
@@ -201,6 +198,18 @@ def test_a_judge_starts_both_sides_from_the_same_states() -> None:
     assert (starts[0] == starts[len(starts) // 2]).all()
 
 
+def test_no_two_evaluations_of_a_peer_begin_with_equal_states() -> None:
+    criterion, judge = importlib.import_module("criterion"), importlib.import_module("judge")
+    found: set[int] = set(judge.start_seeds(101, criterion.EPISODES))
+    looks = criterion.Criterion(101, 0.0)
+    for _ in range(50):
+        # Copies of an environment get the seed and those behind it.
+        first = next(looks._seeds)
+        seeds = set(range(first, first + criterion.EPISODES))
+        assert not seeds & found
+        found |= seeds
+
+
 def test_of_five_seeds_there_is_an_interval_and_of_fewer_all_scores() -> None:
     def row(name: str, *scores: float) -> dict[str, Any]:
         return {"name": name, "runs": [{"judged_mean_return": each} for each in scores]}
@@ -209,8 +218,12 @@ def test_of_five_seeds_there_is_an_interval_and_of_fewer_all_scores() -> None:
     assert "|`x_sac`|100 (90, 100, 110)|50 (40, 50, 60)|2.00|" in TABLES.beside_peer(few, "p")
     many = [row("x_sac", 8, 9, 10, 11, 12), row("x_sac, p", 8, 9, 10, 11, 12)]
     line = TABLES.beside_peer(many, "p").splitlines()[-1]
-    # Student's t of four degrees of freedom is 2.776, the standard error 0.7071.
-    assert line == "|`x_sac`|10 ± 2 (8 to 12)|10 ± 2 (8 to 12)|1.00 (0.76 to 1.32)|"
+    # The standard error is 0.7071: of a side with t of four degrees of freedom, 2.776, of the ratio
+    # of both with that of eight, 2.306.
+    assert line == "|`x_sac`|10 ± 2 (8 to 12)|10 ± 2 (8 to 12)|1.00 (0.79 to 1.26)|"
+    # One side has nearly no spread, so the other's four degrees of freedom are left.
+    many[1] = row("x_sac, p", 9.99, 9.99, 10, 10.01, 10.01)
+    assert TABLES.beside_peer(many, "p").endswith("|1.00 (0.82 to 1.22)|")
     assert TABLES.beside_peer(few[:1], "p") == ""
 
 
