@@ -24,7 +24,7 @@ from surreal_like.agent.acting import Acting, ActingPolicy
 from surreal_like.agent.evaluation import Evaluation, num_streams
 from surreal_like.data.frames import frame_spec, stack_size
 from surreal_like.data.rows import Rows
-from surreal_like.data.spec import parse_action_spec
+from surreal_like.env.actions import random_action
 from surreal_like.policies.assignment import parts_of
 from surreal_like.policies.config import policy_configs
 
@@ -46,7 +46,7 @@ def record(
         episodes: number of episodes; divided evenly among at most 100 copies of the environment.
         seed: seed of the environments; None: derived from the run's.
         deterministic: the best actions, or actions drawn from the policy.
-        epsilon: probability that an action is replaced by one that is drawn uniformly.
+        epsilon: probability that an action is replaced by a random legal one.
 
     Returns:
         ``mean_return``, of raw rewards, ``episodes`` and ``checkpoint``.
@@ -123,12 +123,9 @@ class RecordedPolicy(ActingPolicy):
         policy, acting: see :class:`ActingPolicy`.
         writer: takes the episodes.
         env_config: config of the environment.
-        epsilon: probability that an action is replaced by one that is drawn uniformly.
+        epsilon: probability that an action is replaced by a random legal one.
         quotas: episodes of the streams of each copy; those after them are not written.
         seed: seed of the random actions.
-
-    Raises:
-        UsageError: no action can be drawn uniformly.
     """
 
     def __init__(
@@ -145,17 +142,13 @@ class RecordedPolicy(ActingPolicy):
         super().__init__(policy, acting)
         self._writer, self._quotas, self._epsilon = writer, quotas, epsilon
         self._frames = stack_size(env_config)
-        self._spec = parse_action_spec(env_config.action_spec)
+        self._spec = env_config.action_spec
         self._random = np.random.default_rng(seed)
         self._open: dict[int, _Steps] = {}
         self._written: dict[int, int] = {}
-        self._bounds = self._spec.inner_bounds
-        bounded = all(each is not None and np.isfinite(each).all() for each in self._bounds)
-        if epsilon and self._spec.type == "continuous" and not bounded:
-            raise UsageError("--epsilon: these actions have no bounds between which to draw them")
 
     def act(self, rows: Rows) -> npt.NDArray[Any]:
-        actions = self._explore(super().act(rows))
+        actions = np.array(super().act(rows))
         ends = rows.terminated | rows.truncated
         for row, stream in enumerate(rows.streams.tolist()):
             if rows.first[row] and ends[row]:
@@ -168,11 +161,14 @@ class RecordedPolicy(ActingPolicy):
             steps = self._open[stream]
             if not rows.first[row]:
                 steps.rewards.append(rows.reward[row])
-            steps.observations.append(nest.map(partial(self._newest, row), rows.obs))
+            obs = nest.map(partial(self._newest, row), rows.obs)
+            steps.observations.append(obs)
             if ends[row]:
                 self._finish(stream, steps, terminated=bool(rows.terminated[row]))
-            else:
-                steps.actions.append(np.array(actions[row]))
+                continue
+            if self._random.random() < self._epsilon:
+                actions[row] = random_action(self._spec, self._random, obs)
+            steps.actions.append(np.array(actions[row]))
         return actions
 
     def _newest(self, row: int, leaf: Array) -> Array:
@@ -190,19 +186,3 @@ class RecordedPolicy(ActingPolicy):
                 truncated=not terminated,
                 versions=self.acting.agent.version,
             )
-
-    def _explore(self, actions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if not self._epsilon:
-            return actions
-        draw = self._random
-        if self._spec.type == "continuous":
-            low, high = (np.asarray(each) for each in self._bounds)
-            random = draw.uniform(low, high, actions.shape).astype(actions.dtype)
-        else:
-            counts = self._spec.dim[0] if self._spec.type == "discrete" else self._spec.dim
-            random = draw.integers(counts, size=actions.shape, dtype=actions.dtype)
-        chosen = draw.random(len(actions)) < self._epsilon
-        explored: npt.NDArray[Any] = np.where(
-            chosen.reshape(-1, *(1,) * (actions.ndim - 1)), random, actions
-        )
-        return explored

@@ -16,6 +16,7 @@ from surreal_like.addons.recording.play import RecordedPolicy
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import list_segments
 from surreal_like.addons.recording.writer import RecordingWriter
+from surreal_like.data.rows import Rows
 from tests.addons.recording.recorded import ACTION, OBS, numbered, write_shard
 from tests.main.conftest import Command
 from tests.surreal_like.replay.chunks import chunk_of
@@ -130,6 +131,18 @@ def test_epsilon_is_the_share_of_random_actions(
     assert abs(float(np.mean(greedy)) - share) > 0.2
 
 
+def explore(spec: dict[str, Any], given: Any, obs: Any, frame_stack: int = 0) -> Any:
+    """Return the actions of the first step of as many streams, half of them random."""
+    acting: Any = SimpleNamespace(agent=None, act=lambda *_: (given, {}))
+    writer: Any = None
+    env = Config({"action_spec": spec, "frame_stack": frame_stack})
+    played = RecordedPolicy("default", acting, writer, env, epsilon=0.5, quotas=[1], seed=0)
+    rows = len(given)
+    no, first = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+    none, steps = np.zeros(rows, np.float32), np.zeros(rows, np.int64)
+    return played.act(Rows(np.arange(rows), obs, none, no, no, first, steps))
+
+
 @pytest.mark.parametrize(
     ("spec", "shape"),
     [
@@ -142,13 +155,9 @@ def test_epsilon_is_the_share_of_random_actions(
 def test_random_actions_are_drawn_over_their_whole_range(
     spec: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
-    acting: Any = SimpleNamespace(agent=None)
-    writer: Any = None
-    env = Config({"action_spec": spec, "frame_stack": 0})
-    played = RecordedPolicy("default", acting, writer, env, epsilon=0.5, quotas=[1], seed=0)
     dtype = np.float32 if spec["type"] == "continuous" else np.int64
     given = np.full(shape, 77, dtype)
-    found = played._explore(given)
+    found = explore(spec, given, np.zeros((200, 4), np.float32))
     assert found.dtype == dtype
     assert found.shape == shape
     rows = found.reshape(200, -1)
@@ -163,6 +172,27 @@ def test_random_actions_are_drawn_over_their_whole_range(
     else:
         counts = spec["dim"] if len(shape) > 1 else spec["dim"][:1]
         assert [set(column) for column in random.T.tolist()] == [set(range(n)) for n in counts]
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "legal"),
+    [
+        ({"type": "discrete", "dim": [5]}, (200,), {0, 2}),
+        ({"type": "multi_discrete", "dim": [3, 2]}, (200, 2), {(0, 1), (2, 1)}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("frame_stack", [0, 2])
+def test_random_actions_are_legal(
+    spec: dict[str, Any], shape: tuple[int, ...], legal: set[Any], frame_stack: int
+) -> None:
+    last = int(spec["type"] == "multi_discrete")
+    mask = np.tile(np.array([1, 0, 1, 0, last], np.int8), (200, 1))
+    # Of a stack the newest mask counts.
+    obs = np.stack([1 - mask, mask], axis=1) if frame_stack else mask
+    found = explore(spec, np.full(shape, 77), {"action_mask": obs}, frame_stack)
+    random = {tuple(row) if last else row for row in found.tolist() if np.max(row) != 77}
+    assert random == legal
 
 
 @pytest.mark.slow
