@@ -117,5 +117,5 @@ def _line(found: Rerun, *, proven: bool = True) -> str:
         return text
     text += f"; {plural(found.compared, 'whole state')} compared"
     if found.proven < found.last:
-        text += f"; the journal has nothing to compare behind update {count(found.proven)}"
+        text += f"; the journal has nothing to compare after update {count(found.proven)}"
     return text

@@ -57,7 +57,7 @@ class Rerun:
         starts: times that the learner had begun; it repeats updates after a kill.
         first, last: iterations at which it began and ended.
         proven: iteration up to which marks or hashes were equal.
-        compared: hashes that were equal, behind the first state.
+        compared: hashes that were equal, after the first state.
         differs: iterations between which the first difference lies; None: there is none.
         problems: what could not be repeated, and why.
     """

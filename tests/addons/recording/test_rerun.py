@@ -341,4 +341,4 @@ def test_what_nothing_proves_is_said(
     found = repeat(copy)
     assert (found.last, found.proven) == (230, 229)
     assert main(["rerun", str(copy.path)]) == 0
-    assert "the journal has nothing to compare behind update 229" in capsys.readouterr().out
+    assert "the journal has nothing to compare after update 229" in capsys.readouterr().out
