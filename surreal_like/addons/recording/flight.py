@@ -79,7 +79,6 @@ _WHOLE_BYTES, _FRAMES = 1 << 20, 16
 _DIGITS = 32
 # Parameters in a mark, of each end.
 _MARKED = 32
-_GIGA = 1e9
 
 
 def folder_of(recording: Path, policy: str) -> Path:
@@ -339,5 +338,5 @@ def make_flight(context: Context, learner: Learner) -> Flight | None:
         context,
         learner,
         hash_every=session.flight.hash_every,
-        limit_bytes=session.record.gigabytes * _GIGA,
+        limit_bytes=session.record.gigabytes * 1e9,
     )

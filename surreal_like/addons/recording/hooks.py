@@ -10,8 +10,6 @@ from surreal_like.replay.replay import Replay
 if TYPE_CHECKING:
     from surreal_like.addons.recording.recorder import Recorder
 
-_GIGA = 1e9
-
 
 def make_recorder(context: Context, replay: Replay, *, goes_on: bool) -> Recorder | None:
     """Returns what writes down the chunks of a shard, or None if nothing is to be recorded."""
@@ -22,5 +20,5 @@ def make_recorder(context: Context, replay: Replay, *, goes_on: bool) -> Recorde
     from surreal_like.addons.recording.recorder import Recorder
 
     shards = sum(1 for _ in context.topology.of_kind("replay")) or 1
-    limit_bytes = record.gigabytes * _GIGA / shards
+    limit_bytes = record.gigabytes * 1e9 / shards
     return Recorder(context, replay, goes_on=goes_on, limit_bytes=limit_bytes)
