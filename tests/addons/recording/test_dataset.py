@@ -15,7 +15,7 @@ import pytest
 from main.cli import main
 from session.errors import ConfigError, SurrealError, UsageError
 from session.folder import RunFolder
-from surreal_like import BC
+from surreal_like import BC, load_policy
 from surreal_like.addons.recording.dataset import adapt
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import list_segments
@@ -423,6 +423,25 @@ def test_other_bounds_are_no_other_rows(tmp_path: Path, made: Made) -> None:
     with RecordingWriter(tmp_path / "r", obs_spec=obs, action_spec=specs["action_spec"]) as writer:
         writer.add(zeros, np.zeros(399, int), np.zeros(399), terminated=True)
     resolved(made.changes(**{DATASET: str(tmp_path / "r"), "learner_config.replay.min_size": 10}))
+
+
+def test_what_steps_no_environment_needs_none(tmp_path: Path) -> None:
+    specs: dict[str, Any] = {
+        "obs_spec": {"type": "float32", "dim": [3]},
+        "action_spec": {"type": "continuous", "dim": [2], "low": [-1.0, -2.0], "high": [1.0, 2.0]},
+    }
+    rng = np.random.default_rng(1)
+    with RecordingWriter(tmp_path / "logs", **specs) as logs:
+        logs.add(rng.normal(size=(301, 3)), rng.normal(size=(300, 2)), np.ones(300))
+    changes = {DATASET: str(tmp_path / "logs"), "session_config.evaluator.num": 0}
+    folder = tmp_path / "run"
+    model = BC("a robot of our own", overrides=changes, launcher="serial", folder=folder)
+    model.learn(20)
+    result = RunFolder(folder).read_result()
+    assert result is not None
+    assert (result["iterations"], result["env_steps"]) == (20, 0)
+    action, _ = load_policy(folder)(np.zeros(3, np.float32))
+    assert action.shape == (2,)
 
 
 # -- chunks of the new sender -------------------------------------------------------------------
