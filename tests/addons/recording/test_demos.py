@@ -110,6 +110,17 @@ def test_priorities_keep_to_their_table() -> None:
     assert replay.statistics()["priorities_ignored"] == 0
 
 
+def test_weights_keep_to_their_table_in_each_shard() -> None:
+    replay = make(PrioritizedReplay, priority={"alpha": 1.0, "beta": {"start": 1.0}})
+    fill(replay)
+    # Of another shard, where a row that is no demonstration has a small priority.
+    replay.on_learner(version=1, least_mass=0.01)
+    batch = replay.sample_columns(8)
+    demos = batch["indices"] >= 1 << 62
+    assert batch["weights"][demos].tolist() == [1.0] * 4
+    assert batch["weights"][~demos].max() < 0.1
+
+
 def test_both_tables_are_saved_and_restored() -> None:
     replay, again = make(), make()
     fill(replay)
