@@ -74,6 +74,8 @@ class DemoReplay(Table):
             "min_size": 1,
             "samples_per_insert": 0,
         }
+        # Their versions are of no parameters of this run, and no training waits for them.
+        own.replay.age.max_versions = own.replay.iteration.unroll_length = 0
         self.demos = self.base(
             learner_config=own, env_config=env_config, session_config=session_config
         )

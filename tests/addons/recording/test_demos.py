@@ -121,6 +121,38 @@ def test_weights_keep_to_their_table_in_each_shard() -> None:
     assert batch["weights"][~demos].max() < 0.1
 
 
+def test_demonstrations_do_not_grow_old() -> None:
+    replay = make(age={"max_versions": 3, "half_life_versions": 0.0})
+    demos, own = (
+        chunk_of("FMMMMT", sender=sender, first_id=first)
+        for sender, first in (("demos-0", DEMO), ("agent-0", 0))
+    )
+    demos.columns["version"][:], own.columns["version"][:] = 0, 10
+    replay.insert(demos)
+    replay.insert(own)
+    replay.on_learner(version=10, least_mass=1.0)
+    assert replay.can_sample(8)
+    assert demos_in(replay, 8).sum() == 4
+
+
+def test_trainings_in_turns_keep_the_demonstrations() -> None:
+    turns = {
+        "unroll_length": 100,
+        "num_updates_per_train_iter": 2,
+        "whole_replay_buffer_training": True,
+        "clear_replay_buffer": True,
+    }
+    replay = make(iteration=turns, capacity=1000)
+    fill(replay, chunks=34)
+    batches = 0
+    while replay.can_sample(8):
+        assert demos_in(replay, 8).sum() == 4
+        batches += 1
+    # Two passes over 170 rows, with 4 or 5 of them in each batch.
+    assert batches == 2 * 42
+    assert len(replay.demos.storage) == 6
+
+
 def test_both_tables_are_saved_and_restored() -> None:
     replay, again = make(), make()
     fill(replay)
