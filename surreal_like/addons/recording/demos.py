@@ -47,7 +47,8 @@ class DemoReplay(Table):
         demos: table of the demonstrations.
 
     Raises:
-        ConfigError: a proportion is out of its range, or batches would have no other rows.
+        ConfigError: a proportion is out of its range, or batches would have no demonstrations, or
+            no other rows.
     """
 
     base: ClassVar[type[Table]]
@@ -62,6 +63,11 @@ class DemoReplay(Table):
         self._proportion = make_schedule(settings["proportion"], f"{_KEY}.proportion", least=0.0)
         self._batch: int = learner_config["replay"]["batch_size"]
         most = max(value for _, value in self._proportion.points)
+        if most and not round(most * self._batch):
+            raise ConfigError(
+                f"{_KEY}.proportion is {most:g}, which leaves no demonstration in a batch of "
+                f"{self._batch}: raise it, or learner_config.replay.batch_size"
+            )
         if round(most * self._batch) >= self._batch:
             raise ConfigError(
                 f"{_KEY}.proportion is {most:g}, which leaves no other rows in a batch of "

@@ -184,6 +184,11 @@ def test_a_batch_of_demonstrations_alone_is_refused() -> None:
         make(proportion=1.0)
 
 
+def test_a_share_of_less_than_a_row_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no demonstration in a batch of 8: raise it"):
+        make(proportion=0.05)
+
+
 def test_they_need_a_replay_of_transitions() -> None:
     options = configs(demos={"path": "demos"}, type="FIFOReplay")
     with pytest.raises(ConfigError, match="FIFOReplay gives no transitions"):
