@@ -14,6 +14,7 @@ from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_i
 from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.replay import load_replay_class
+from surreal_like.replay.settings import shard_of
 from surreal_like.replay.table import Table
 
 
@@ -38,7 +39,8 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
         _check_dataset(config, replay, path)
         # It may lie on other machines.
         seen = here or Path(path).is_dir()
-        chunks = _check_room(config, DATASET_KEY, settings.capacity) if seen else []
+        parts = _check_room(config, DATASET_KEY, settings.capacity) if seen else []
+        chunks = [chunk for part in parts for chunk in part]
         begins = _count_begins(chunks, sum(replay.steps_of_sample(config.learner_config)))
         if seen and settings.min_size > begins and not acting:
             raise ConfigError(
@@ -47,7 +49,14 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
                 f"last row has no next one, and no others come: set it to {begins:,} or less"
             )
     if (path := path_in(config, DEMOS_KEY)) and (here or Path(path).is_dir()):
-        _check_room(config, DEMOS_KEY, settings.demos.capacity)
+        steps = sum(replay.steps_of_sample(config.learner_config))
+        for index, part in enumerate(_check_room(config, DEMOS_KEY, settings.demos.capacity)):
+            if _count_begins(part, steps) < 1:
+                raise ConfigError(
+                    f"{DEMOS_KEY} is {path}, but the part of shard replay-{index} has no "
+                    "sample: it would wait for demonstrations for ever; lower "
+                    "learner_config.replay.replay_shards, or record more"
+                )
 
 
 def refuse_unrepeatable(config: Config) -> None:
@@ -79,26 +88,30 @@ def _check_dataset(config: Config, replay: type[Any], path: str) -> None:
             f"{DATASET_KEY} is {path}, but {config.algorithm} learns from {replay.gives()} of its "
             "own policy, and these rows are of another one: take dqn, ddpg, td3, sac, bc or iql"
         )
-    ratio = config.learner_config.replay.samples_per_insert
-    if ratio and not count_acting(config.session_config):
+    if count_acting(config.session_config):
+        return
+    settings = config.learner_config.replay
+    if ratio := settings.samples_per_insert:
         raise ConfigError(
             f"learner_config.replay.samples_per_insert is {ratio:g}, but no rows come after those "
             f"of {DATASET_KEY}, so that learning would stop: set it to 0"
         )
 
 
-def _check_room(config: Config, key: str, capacity: int) -> Sequence[Chunk]:
-    """Returns the recorded chunks; refuses more rows than replay holds."""
+def _check_room(config: Config, key: str, capacity: int) -> Sequence[Sequence[Chunk]]:
+    """Returns the recorded chunks of each shard; refuses more rows than a shard holds."""
     recording = open_source(config, key, config.get("policy", DEFAULT_POLICY))
-    chunks = [chunk for _, chunk in recording.chunks()]
-    rows = _count_rows(chunks)
-    if rows > capacity:
+    replay = config.learner_config.replay
+    shards, room = replay.replay_shards, shard_of(capacity, replay)
+    parts = [list(recording.part(index, shards)) for index in range(shards)]
+    rows = list(map(_count_rows, parts))
+    if lost := sum(max(0, each - room) for each in rows):
         where = "learner_config.replay" + (".demos" if key == DEMOS_KEY else "")
         raise ConfigError(
-            f"{key} is {path_in(config, key)} of {rows:,} rows, but {where}.capacity is "
-            f"{capacity:,}: {rows - capacity:,} rows would be lost; raise it"
+            f"{key} is {path_in(config, key)} of {sum(rows):,} rows, but {where}.capacity is "
+            f"{capacity:,}: {lost:,} rows would be lost; raise it to {max(rows) * shards:,}"
         )
-    return chunks
+    return parts
 
 
 def _count_rows(chunks: Sequence[Chunk]) -> int:

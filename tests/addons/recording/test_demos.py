@@ -207,7 +207,7 @@ def write(folder: Path, episodes: int = 4) -> None:
 
 @pytest.mark.slow
 def test_a_run_learns_with_them(tmp_path: Path) -> None:
-    write(tmp_path / "demos")
+    write(tmp_path / "demos", episodes=24)
     words = {
         "learner_config.replay.demos.path": str(tmp_path / "demos"),
         "learner_config.replay.min_size": 50,
@@ -224,17 +224,29 @@ def test_a_run_learns_with_them(tmp_path: Path) -> None:
     )
     senders = dict(run.result)["senders"]
     sent = [senders[f"demos-{index}"] for index in range(2)]
-    assert sum(each["inserted"] for each in sent) == 204
+    assert sum(each["inserted"] for each in sent) == 1224
     assert [each["env_steps"] for each in sent] == [0, 0]
 
 
-def test_more_of_them_than_there_is_room_are_refused(tmp_path: Path) -> None:
-    write(tmp_path / "demos")
+@pytest.mark.parametrize(
+    ("episodes", "capacity", "shards", "said"),
+    [
+        (4, 200, 1, r"204 rows, .*demos\.capacity is 200: 4 rows would be lost; raise it to 204"),
+        # One shard gets 1,020 rows, and may keep 650.
+        (24, 1300, 2, r"1,224 rows, .* is 1,300: 370 rows would be lost; raise it to 2,040"),
+        (4, 1300, 2, "the part of shard replay-1 has no sample"),
+    ],
+)
+def test_demonstrations_that_shards_cannot_share_are_refused(
+    tmp_path: Path, episodes: int, capacity: int, shards: int, said: str
+) -> None:
+    write(tmp_path / "demos", episodes)
     words = {
-        "learner_config.replay.demos": {"path": str(tmp_path / "demos"), "capacity": 200},
+        "learner_config.replay.demos": {"path": str(tmp_path / "demos"), "capacity": capacity},
+        "learner_config.replay.replay_shards": shards,
         "session_config.stop": {"iterations": 30},
     }
-    with pytest.raises(ConfigError, match=r"204 rows, but .*demos\.capacity is 200: 4 rows"):
+    with pytest.raises(ConfigError, match=said):
         train(
             algorithm="dqn",
             env="gym:CartPole-v1",
