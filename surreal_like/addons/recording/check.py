@@ -96,6 +96,11 @@ def _check_dataset(config: Config, replay: type[Any], path: str) -> None:
             f"learner_config.replay.samples_per_insert is {ratio:g}, but no rows come after those "
             f"of {DATASET_KEY}, so that learning would stop: set it to 0"
         )
+    if most := settings.age.max_versions:
+        raise ConfigError(
+            f"learner_config.replay.age.max_versions is {most}, but recorded rows have version 0 "
+            "and no others come, so that learning would stop: set it to 0"
+        )
 
 
 def _check_room(config: Config, key: str, capacity: int) -> Sequence[Sequence[Chunk]]:
