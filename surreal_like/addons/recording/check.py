@@ -8,6 +8,7 @@ from typing import Any
 
 from session.addons import count_acting
 from session.config import Config
+from session.config.merge import leaves
 from session.errors import ConfigError
 from surreal_like.addons.recording.dataset import open_source
 from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_in
@@ -101,6 +102,21 @@ def _check_dataset(config: Config, replay: type[Any], path: str) -> None:
             f"learner_config.replay.age.max_versions is {most}, but recorded rows have version 0 "
             "and no others come, so that learning would stop: set it to 0"
         )
+    _check_clocks(config)
+
+
+def _check_clocks(config: Config) -> None:
+    """Refuses schedules of the learner that would stay where they begin."""
+    given = leaves(config.learner_config)
+    for key, clock in given.items():
+        name = key.removesuffix(".by")
+        # Those of exploration are for agents.
+        learned = name.endswith(("learning_rate", "beta", "proportion"))
+        if learned and clock == "env_steps" and given[f"{name}.kind"] != "constant":
+            raise ConfigError(
+                f"learner_config.{key} is env_steps, but session_config.agent.num is 0: no step "
+                "is made, so that it would never change; set it to iterations"
+            )
 
 
 def _check_room(config: Config, key: str, capacity: int) -> Sequence[Sequence[Chunk]]:

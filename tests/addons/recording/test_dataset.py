@@ -312,6 +312,10 @@ def resolved(changes: dict[str, Any], algorithm: str = "dqn", env: str = "toy:ch
         ({"learner_config.replay.min_size": 2000}, "min_size is 2,000, but .* begin at only "),
         ({"learner_config.replay.samples_per_insert": 4}, "samples_per_insert is 4, but no rows"),
         ({"learner_config.replay.age": {"max_versions": 3}}, "max_versions is 3, but "),
+        (
+            {"learner_config.algo.learning_rate": {"kind": "linear", "steps": 100}},
+            r"learning_rate\.by is env_steps, but .*agent\.num is 0: .* set it to iterations",
+        ),
         ({"session_config.stop": {"env_steps": 9}}, "stop.env_steps is 9, but .*agent.num is 0"),
         ({"session_config.agent.num": 1, "session_config.stop": {"env_steps": 9}}, ""),
         ({"session_config.agent.num": 1, "learner_config.replay.samples_per_insert": 4}, ""),
