@@ -239,11 +239,6 @@ def _check(algo: Config) -> None:
     """Raises ConfigError for settings that do not fit each other."""
     where = "learner_config.algo"
     adaptive, rate = algo.adaptive_learning_rate, algo.learning_rate
-    if adaptive.low > adaptive.high:
-        raise ConfigError(
-            f"{where}.adaptive_learning_rate has low {adaptive.low} and high {adaptive.high}, "
-            "expected 0 < low <= high"
-        )
     if adaptive.kl and isinstance(rate, Mapping) and rate["kind"] != "constant":
         raise ConfigError(
             f"{where}.adaptive_learning_rate.kl is {adaptive.kl}, but {where}.learning_rate is "

@@ -156,10 +156,19 @@ class AdaptiveStep:
     Args:
         start: the first step size.
         kl: target of the divergence [nats].
-        low, high: bounds of the changes.
+        low, high: bounds of the step size.
+
+    Raises:
+        ConfigError: not 0 < low <= start <= high.
     """
 
     def __init__(self, start: float, *, kl: float, low: float = 1e-6, high: float = 1e-2) -> None:
+        if not 0.0 < low <= start <= high:
+            where = "learner_config.algo"
+            raise ConfigError(
+                f"{where}.learning_rate begins at {start}, but {where}.adaptive_learning_rate has "
+                f"low {low} and high {high}: expected 0 < low <= learning_rate <= high"
+            )
         self.value = start
         self._kl = kl
         self._low = low

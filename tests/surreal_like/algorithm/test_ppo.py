@@ -471,7 +471,10 @@ def test_an_agent_draws_by_its_own_generator() -> None:
 @pytest.mark.parametrize(
     ("algo", "words"),
     [
-        ({"adaptive_learning_rate": {"low": 1.0}}, r"has low 1\.0 and high 0\.01, expected 0 <"),
+        (
+            {"adaptive_learning_rate": {"kl": 0.01, "low": 1.0}},
+            r"begins at 0\.0003, but .*adaptive_learning_rate has low 1\.0 and high 0\.01: expected",
+        ),
         (
             {"adaptive_learning_rate": {"kl": 0.01}, "learning_rate": {"kind": "linear"}},
             r"learning_rate\.kl is 0\.01, but .*learning_rate is linear: set its kind to constant",
