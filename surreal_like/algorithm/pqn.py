@@ -7,6 +7,7 @@ bootstrapped values stable.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ def default_config() -> Config:
         {
             "algo": algo | EPSILON_CONFIG,
             "model": RECURRENT_Q_CONFIG | {"memory": _MEMORY, "layer_norm": True},
-            "replay": REPLAY_CONFIG,
+            "replay": REPLAY_CONFIG | {"batch_size": 128},
             "parameter_publish": PUBLISH_CONFIG,
         }
     )
@@ -176,3 +177,4 @@ class PQN(Algorithm):
     learner = PQNLearner
     actions = ("discrete",)
     replay = "FIFOReplay"
+    session_config = MappingProxyType({"sender": {"flush_iteration": 32}})
