@@ -95,7 +95,8 @@ _ALGO_CONFIG = ALGO_CONFIG | {
     ),
     "normalize_advantages_per": Key(
         "batch",
-        "Rows of mean 0 and deviation 1; minibatch: in each pass anew, by the sample's deviation.",
+        "Which rows are normalized together: the whole batch once, or each minibatch in each pass "
+        "(deviation with n - 1).",
         one_of=("batch", "minibatch"),
         idle=Idle("normalize_advantages", (False,)),
     ),
