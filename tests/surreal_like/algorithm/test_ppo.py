@@ -361,6 +361,26 @@ def test_the_loss_is_that_of_stable_baselines3_and_of_cleanrl(
     assert float(learner.learn(batch)["loss"]) == pytest.approx(float(theirs), rel=1e-5)
 
 
+def idle_batch(spec: Any = None) -> Batch:
+    """Unrolls of which no row has an action."""
+    batch = make_batch(DISCRETE, spec)
+    batch["mask"] = torch.zeros(T, B)
+    return batch
+
+
+@pytest.mark.parametrize("per", ["batch", "minibatch"])
+@pytest.mark.parametrize("spec", [None, PAIR])
+def test_a_batch_in_which_nothing_was_done_teaches_nothing(per: str, spec: Any) -> None:
+    learner = make_learner(obs_spec=spec, normalize_advantages_per=per)
+    before = learner.network.hash()
+    metrics = learner.learn(idle_batch(spec))
+    assert (float(metrics["loss"]), metrics["skipped"]) == (0.0, 0.0)
+    assert learner.network.hash() == before
+    learner.learn(make_batch(DISCRETE, spec))
+    learner.learn(idle_batch(spec))
+    assert np.isfinite(learner.network.read_flat()).all()
+
+
 @pytest.mark.parametrize("field", ["rewards", "obs"])
 def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
     learner = make_learner()

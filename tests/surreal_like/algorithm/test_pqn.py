@@ -83,6 +83,16 @@ def test_the_defaults_are_those_of_the_paper_for_images() -> None:
     assert (learner_config.algo.num_sgd_iter, learner_config.algo.minibatches) == (2, 32)
 
 
+def test_a_batch_in_which_nothing_was_done_teaches_nothing() -> None:
+    it = learner()
+    before = it.q_network.hash()
+    batch = make_batch(DISCRETE)
+    batch["mask"] = torch.zeros(T, B)
+    metrics = it.learn(batch)
+    assert (float(metrics["loss"]), metrics["skipped"]) == (0.0, 0.0)
+    assert it.q_network.hash() == before
+
+
 def test_targets_have_no_gradient_and_no_second_network() -> None:
     it = learner()
     assert not it.compute_targets(make_batch(DISCRETE))["value_targets"].requires_grad
