@@ -381,6 +381,20 @@ def test_a_batch_in_which_nothing_was_done_teaches_nothing(per: str, spec: Any) 
     assert np.isfinite(learner.network.read_flat()).all()
 
 
+def test_a_batch_in_which_nothing_was_done_adapts_nothing() -> None:
+    learner = make_learner(
+        kl={"coefficient": 1.0},
+        adaptive_learning_rate={"kl": 0.01},
+        entropy=constant(0.01),
+        entropy_target={"value": 0.5},
+    )
+    metrics = learner.learn(idle_batch())
+    assert metrics["kl_coefficient"] == 1.0
+    assert learner.adaptive_step is not None
+    assert learner.adaptive_step.value == 3e-4
+    assert learner.entropy.at(learner) == 0.01
+
+
 @pytest.mark.parametrize("field", ["rewards", "obs"])
 def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
     learner = make_learner()
@@ -493,7 +507,7 @@ def test_an_agent_draws_by_its_own_generator() -> None:
     [
         (
             {"adaptive_learning_rate": {"kl": 0.01, "low": 1.0}},
-            r"begins at 0\.0003, but .*adaptive_learning_rate has low 1\.0 and high 0\.01: expected",
+            r"begins at 0\.0003, but .*learning_rate has low 1\.0 and high 0\.01: expected 0 <",
         ),
         (
             {"adaptive_learning_rate": {"kl": 0.01}, "learning_rate": {"kind": "linear"}},
