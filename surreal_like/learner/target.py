@@ -227,7 +227,7 @@ class EntropyWeight:
         low, high: bounds of the weight.
 
     Raises:
-        ConfigError: not low <= high.
+        ConfigError: not 0 < low <= high.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class EntropyWeight:
         low: float = 1e-4,
         high: float = 1.0,
     ) -> None:
-        if low > high:
+        if not 0.0 < low <= high:
             raise ConfigError(
                 f"learner_config.algo.entropy_target has low {low} and high {high}, "
                 "expected 0 < low <= high"
