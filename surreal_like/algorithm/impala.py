@@ -72,7 +72,7 @@ _ALGO_CONFIG = Config(
                     1e-5,
                     "adam adds it to the root, rmsprop_tf inside the root; the paper uses "
                     "0.1 there.",
-                    within=FROM_0,
+                    within=ABOVE_0,
                 ),
             },
         ),

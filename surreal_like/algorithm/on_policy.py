@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from session.config import Config
-from session.config.key import FROM_0, Key, section
+from session.config.key import ABOVE_0, FROM_0, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.actor_critic_agent import make_network
 from surreal_like.data.batch import Batch
@@ -45,7 +45,7 @@ ALGO_CONFIG = Config(
         "learning_rate": schedule_section("Step size of Adam: a schedule.", 1e-3),
         "entropy": schedule_section("Weight of the entropy: a schedule.", 0.0),
         "entropy_target": ENTROPY_TARGET,
-        "adam_epsilon": Key(1e-5, "Added to the root of Adam's second moment.", within=FROM_0),
+        "adam_epsilon": Key(1e-5, "Added to the root of Adam's second moment.", within=ABOVE_0),
         "max_grad_norm": Key(
             0.5, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
         ),

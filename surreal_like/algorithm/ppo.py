@@ -95,7 +95,8 @@ _ALGO_CONFIG = ALGO_CONFIG | {
     ),
     "normalize_advantages_per": Key(
         "batch",
-        "Rows of mean 0 and deviation 1; minibatch: in each pass anew, by the sample's deviation.",
+        "Which rows are normalized together: the whole batch once, or each minibatch in each pass "
+        "(deviation with n - 1).",
         one_of=("batch", "minibatch"),
         idle=Idle("normalize_advantages", (False,)),
     ),
@@ -239,11 +240,6 @@ def _check(algo: Config) -> None:
     """Raises ConfigError for settings that do not fit each other."""
     where = "learner_config.algo"
     adaptive, rate = algo.adaptive_learning_rate, algo.learning_rate
-    if adaptive.low > adaptive.high:
-        raise ConfigError(
-            f"{where}.adaptive_learning_rate has low {adaptive.low} and high {adaptive.high}, "
-            "expected 0 < low <= high"
-        )
     if adaptive.kl and isinstance(rate, Mapping) and rate["kind"] != "constant":
         raise ConfigError(
             f"{where}.adaptive_learning_rate.kl is {adaptive.kl}, but {where}.learning_rate is "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from session.config import Config
-from session.config.key import FROM_0, FROM_1, SHARE_ABOVE_0, Idle, Key, section
+from session.config.key import ABOVE_0, FROM_0, FROM_1, SHARE_ABOVE_0, Idle, Key, section
 from surreal_like.dataflow import (
     Flow,
     learn_moments,
@@ -48,7 +48,7 @@ Q_LEARNER_CONFIG = Config(
             "Choose the next action with the online network, value it with the target network.",
         ),
         "learning_rate": schedule_section("Step size of Adam: a schedule.", 1e-3),
-        "adam_epsilon": Key(1e-8, "Added to the root of Adam's second moment.", within=FROM_0),
+        "adam_epsilon": Key(1e-8, "Added to the root of Adam's second moment.", within=ABOVE_0),
         "max_grad_norm": Key(
             10.0, "Gradients with a larger norm are scaled to this norm; 0: never.", within=FROM_0
         ),

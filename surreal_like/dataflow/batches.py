@@ -63,7 +63,8 @@ def rows_of(batch: Batch) -> Batch:
     """Returns the rows of a batch that losses take in any order.
 
     Of unrolls they are the rows with an action, `[M, ...]`; with a memory the whole streams
-    `[T, B, ...]`, without the row after the last. Rows are returned as they are.
+    `[T, B, ...]`, without the row after the last. Rows are returned as they are. Where no row has
+    an action it is one row of mask 0: networks need a row.
     """
     if not axis_of(batch):
         return batch
@@ -71,6 +72,7 @@ def rows_of(batch: Batch) -> Batch:
     if "memory" in batch.extras:
         return View(batch, lambda x: x[:steps])
     keep = batch.mask.flatten().nonzero().squeeze(1)
+    keep = keep if len(keep) else keep.new_zeros(1)
     return View(batch, lambda x: x[:steps].flatten(0, 1)[keep])
 
 

@@ -315,8 +315,11 @@ def _metric_of(item: Trained, metric: str, name: str) -> float:
             f"{name} reads the metric '{metric}', but the loss gives {', '.join(metrics)}: return "
             f"Loss(total, {{'{metric}': ...}}), or leave {name} out of the plan"
         )
-    value = float(metrics[metric])
-    return value if _alone() else group().means({metric: value}, item.batch.rows, metric)[metric]
+    value, rows = float(metrics[metric]), item.batch.rows
+    if _alone():
+        # As the means of a group: without rows there is nothing to adapt to.
+        return value if rows else math.nan
+    return group().means({metric: value}, rows, metric)[metric]
 
 
 def update_learning_rate(step: AdaptiveStep) -> Operator:

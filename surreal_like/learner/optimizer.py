@@ -311,7 +311,8 @@ class Optimizer:
             numbers[self.size + 1] = 1.0
             numbers *= rows
         total = numbers.new_tensor(group().sum(numbers.cpu().numpy(), "gradient"))
-        total[:-1] /= total[-1].clone()
+        # Without rows on any rank, both are 0, as they are for a learner alone.
+        total[:-1] /= total[-1].clamp(min=1.0)
         self._gradient.copy_(total[: self.size])
         return total[self.size]
 

@@ -156,10 +156,19 @@ class AdaptiveStep:
     Args:
         start: the first step size.
         kl: target of the divergence [nats].
-        low, high: bounds of the changes.
+        low, high: bounds of the step size.
+
+    Raises:
+        ConfigError: not 0 < low <= start <= high.
     """
 
     def __init__(self, start: float, *, kl: float, low: float = 1e-6, high: float = 1e-2) -> None:
+        if not 0.0 < low <= start <= high:
+            where = "learner_config.algo"
+            raise ConfigError(
+                f"{where}.learning_rate begins at {start}, but {where}.adaptive_learning_rate has "
+                f"low {low} and high {high}: expected 0 < low <= learning_rate <= high"
+            )
         self.value = start
         self._kl = kl
         self._low = low
@@ -218,7 +227,7 @@ class EntropyWeight:
         low, high: bounds of the weight.
 
     Raises:
-        ConfigError: not low <= high.
+        ConfigError: not 0 < low <= high.
     """
 
     def __init__(
@@ -230,7 +239,7 @@ class EntropyWeight:
         low: float = 1e-4,
         high: float = 1.0,
     ) -> None:
-        if low > high:
+        if not 0.0 < low <= high:
             raise ConfigError(
                 f"learner_config.algo.entropy_target has low {low} and high {high}, "
                 "expected 0 < low <= high"

@@ -15,6 +15,8 @@ import torch
 from surreal_like.loss.returns import lambda_returns
 
 _LARGEST_WEIGHT = 100.0
+# Halved for ever, a coefficient would be 0, which is no penalty; doubled for ever, infinite.
+_LEAST_COEFFICIENT, _LARGEST_COEFFICIENT = 1e-6, 1e6
 
 
 def mean_over(mask: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -96,13 +98,16 @@ def kl_estimate(log_ratio: torch.Tensor) -> torch.Tensor:
 def adapted_kl_coefficient(coefficient: float, kl: float, target: float) -> float:
     """Returns the next weight of a KL penalty: doubled above 1.5 `target`, halved below target/1.5.
 
-    Schulman et al. 2017 (PPO), section 4. Raises ValueError unless `target` is positive.
+    It is kept within 1e-6 to 1e6; one beyond a bound moves only towards it. Schulman et al. 2017
+    (PPO), section 4. Raises ValueError unless `target` is positive.
     """
     if not target > 0.0:
         raise ValueError(f"target is {target}, expected a positive number")
     if kl > 1.5 * target:
-        return 2.0 * coefficient
-    return 0.5 * coefficient if kl < target / 1.5 else coefficient
+        return max(coefficient, min(2.0 * coefficient, _LARGEST_COEFFICIENT))
+    if kl < target / 1.5:
+        return min(coefficient, max(0.5 * coefficient, _LEAST_COEFFICIENT))
+    return coefficient
 
 
 def deterministic_policy_loss(q: torch.Tensor) -> torch.Tensor:

@@ -53,9 +53,6 @@ def ours(config: Config, key: str) -> Any:
         return batch // algo.minibatches
     if key == "rewards normalized":
         return algo.normalize_rewards
-    # No algorithm of ours has others.
-    if key in ("losses", "optimizer"):
-        return {"losses": "means", "optimizer": "adam"}[key]
     value: Any = config
     for part in key.split("."):
         value = value[part]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from session.config import Config
-from session.config.key import FROM_0, FROM_1, Key, section
+from session.config.key import ABOVE_0, FROM_0, FROM_1, Key, section
 from session.errors import ConfigError
 from surreal_like.agent.actor_critic_agent import ActorAgent
 from surreal_like.algorithm.algorithm import Algorithm
@@ -60,7 +60,7 @@ _ALGO_CONFIG = Config(
                 "epsilon": Key(
                     0.1,
                     "rmsprop_tf adds it inside the root, adam to the root.",
-                    within=FROM_0,
+                    within=ABOVE_0,
                 ),
             },
         ),

@@ -52,6 +52,13 @@ def nested(key: str, value: object) -> Config:
         ("impala", "algo.clip_c", 0.0, "expected more than 0"),
         ("impala", "algo.clip_rho", -1.0, "expected 0 or more"),
         ("impala", "algo.optimizer.rule", "sgd", "expected one of adam, rmsprop_tf"),
+        ("impala", "algo.optimizer.epsilon", 0.0, "expected more than 0"),
+        pytest.param(
+            "a3c", "algo.optimizer.epsilon", 0.0, "expected more than 0", marks=needs("gradients")
+        ),
+        ("ppo", "algo.adam_epsilon", 0.0, "expected more than 0"),
+        ("dqn", "algo.adam_epsilon", 0.0, "expected more than 0"),
+        ("pqn", "algo.adam_epsilon", 0.0, "expected more than 0"),
         ("ddpg", "algo.policy_delay", 0, "expected 1 or more"),
         ("td3", "algo.policy_delay", 0, "expected 1 or more"),
         ("ddpg", "algo.target_noise", -0.1, "expected 0 or more"),

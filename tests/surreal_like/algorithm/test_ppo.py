@@ -361,6 +361,40 @@ def test_the_loss_is_that_of_stable_baselines3_and_of_cleanrl(
     assert float(learner.learn(batch)["loss"]) == pytest.approx(float(theirs), rel=1e-5)
 
 
+def idle_batch(spec: Any = None) -> Batch:
+    """Unrolls of which no row has an action."""
+    batch = make_batch(DISCRETE, spec)
+    batch["mask"] = torch.zeros(T, B)
+    return batch
+
+
+@pytest.mark.parametrize("per", ["batch", "minibatch"])
+@pytest.mark.parametrize("spec", [None, PAIR])
+def test_a_batch_in_which_nothing_was_done_teaches_nothing(per: str, spec: Any) -> None:
+    learner = make_learner(obs_spec=spec, normalize_advantages_per=per)
+    before = learner.network.hash()
+    metrics = learner.learn(idle_batch(spec))
+    assert (float(metrics["loss"]), metrics["skipped"]) == (0.0, 0.0)
+    assert learner.network.hash() == before
+    learner.learn(make_batch(DISCRETE, spec))
+    learner.learn(idle_batch(spec))
+    assert np.isfinite(learner.network.read_flat()).all()
+
+
+def test_a_batch_in_which_nothing_was_done_adapts_nothing() -> None:
+    learner = make_learner(
+        kl={"coefficient": 1.0},
+        adaptive_learning_rate={"kl": 0.01},
+        entropy=constant(0.01),
+        entropy_target={"value": 0.5},
+    )
+    metrics = learner.learn(idle_batch())
+    assert metrics["kl_coefficient"] == 1.0
+    assert learner.adaptive_step is not None
+    assert learner.adaptive_step.value == 3e-4
+    assert learner.entropy.at(learner) == 0.01
+
+
 @pytest.mark.parametrize("field", ["rewards", "obs"])
 def test_a_nan_skips_the_update_and_is_counted(field: str) -> None:
     learner = make_learner()
@@ -471,7 +505,10 @@ def test_an_agent_draws_by_its_own_generator() -> None:
 @pytest.mark.parametrize(
     ("algo", "words"),
     [
-        ({"adaptive_learning_rate": {"low": 1.0}}, r"has low 1\.0 and high 0\.01, expected 0 <"),
+        (
+            {"adaptive_learning_rate": {"kl": 0.01, "low": 1.0}},
+            r"begins at 0\.0003, but .*learning_rate has low 1\.0 and high 0\.01: expected 0 <",
+        ),
         (
             {"adaptive_learning_rate": {"kl": 0.01}, "learning_rate": {"kind": "linear"}},
             r"learning_rate\.kl is 0\.01, but .*learning_rate is linear: set its kind to constant",

@@ -10,6 +10,7 @@ from surreal_like.addons.analysis.evaluate import evaluate
 from surreal_like.algorithm.pqn import PQN, PQNAgent, PQNLearner
 from surreal_like.data.batch import Batch
 from surreal_like.dataflow.batches import rows_of, state_before
+from surreal_like.experiment.resolve import defaults
 from surreal_like.loss.value import taken_value
 from surreal_like.network.q_network import QNetwork
 from tests.surreal_like.algorithm.test_masks import unrolls as masked_unrolls
@@ -73,6 +74,23 @@ def test_the_loss_is_the_mean_squared_error_of_acted_rows() -> None:
     assert loss.metrics["td_error"].item() == pytest.approx(errors.abs().mean().item(), rel=1e-5)
     # The same of rows in another order, as minibatches have them.
     torch.testing.assert_close(it.loss(rows_of(batch)).total, loss.total)
+
+
+def test_the_defaults_are_those_of_the_paper_for_images() -> None:
+    own = defaults("pqn")
+    learner_config, sender = own.learner_config, own.session_config.sender
+    assert (learner_config.replay.batch_size, sender.flush_iteration) == (128, 32)
+    assert (learner_config.algo.num_sgd_iter, learner_config.algo.minibatches) == (2, 32)
+
+
+def test_a_batch_in_which_nothing_was_done_teaches_nothing() -> None:
+    it = learner()
+    before = it.q_network.hash()
+    batch = make_batch(DISCRETE)
+    batch["mask"] = torch.zeros(T, B)
+    metrics = it.learn(batch)
+    assert (float(metrics["loss"]), metrics["skipped"]) == (0.0, 0.0)
+    assert it.q_network.hash() == before
 
 
 def test_targets_have_no_gradient_and_no_second_network() -> None:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from session.errors import ConfigError
 from surreal_like.learner.target import AdaptiveStep
 
 
@@ -32,6 +33,22 @@ def test_it_stays_within_bounds(kl: float, end: float) -> None:
     for _ in range(20):
         step.adapt(kl)
     assert step.value == end
+
+
+@pytest.mark.parametrize(
+    ("start", "low", "high"), [(3e-4, 1e-3, 1e-2), (0.05, 1e-6, 1e-2), (0.0, 0.0, 1e-2), (1, 2, 1)]
+)
+def test_a_start_beyond_the_bounds_is_refused(start: float, low: float, high: float) -> None:
+    """Its first step would be towards a bound, whatever the divergence is."""
+    with pytest.raises(ConfigError, match=f"low {low} and high {high}: expected 0 < low <= "):
+        AdaptiveStep(start, kl=0.01, low=low, high=high)
+
+
+def test_a_start_on_a_bound_stays_there() -> None:
+    step = AdaptiveStep(1e-3, kl=0.01, low=1e-3, high=1e-3)
+    for kl in (0.0, 1.0):
+        step.adapt(kl)
+        assert step.value == 1e-3
 
 
 def test_a_nan_changes_nothing() -> None:

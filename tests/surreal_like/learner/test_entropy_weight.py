@@ -71,6 +71,12 @@ def test_a_schedule_that_changes_is_refused() -> None:
         PPOLearner(**options)
 
 
+def test_a_least_weight_of_0_is_refused() -> None:
+    """The logarithm of a weight of 0 would end the learner."""
+    with pytest.raises(ConfigError, match=r"low 0.0 and high 1.0, expected 0 < low <= high"):
+        EntropyWeight(0.0, value=0.5, low=0.0)
+
+
 def test_bounds_in_the_wrong_order_are_refused() -> None:
     options = configs(PPO, entropy_target={"value": 0.5, "low": 0.5, "high": 0.1})
     with pytest.raises(ConfigError, match=r"low 0.5 and high 0.1, expected 0 < low <= high"):

@@ -229,6 +229,23 @@ def tensors(learner: Learner) -> dict[str, torch.Tensor]:
     }
 
 
+@pytest.mark.parametrize("kind", ["ppo, minibatches", "impala, adam"])
+def test_a_batch_in_which_nothing_was_done_is_no_bad_update(kind: str) -> None:
+    make, batch, _ = SAME[kind]
+    idle = batch(0)
+    idle["mask"] = torch.zeros_like(idle.mask)
+    with ranks(lambda: {POLICY: make()}) as made:
+        learner = made.learners[0][POLICY]
+        before = {name: each.clone() for name, each in tensors(learner).items()}
+        feed(learner, [with_origin(make_batch(columns_of(idle)))])
+        made.learn()
+        made.wait()
+        assert learner.iteration == 1
+        for learners in made.learners:
+            assert learners[POLICY].optimizers["optimizer"].nan_updates == 0
+        assert equal(tensors(learner), before)
+
+
 @pytest.mark.usefixtures("same_noise")
 @pytest.mark.parametrize(
     "kind",

@@ -133,6 +133,25 @@ def test_a_kl_coefficient_follows_its_target(kl: float, coefficient: float) -> N
     assert adapted_kl_coefficient(1.0, kl, 0.01) == coefficient
 
 
+@pytest.mark.parametrize(("kl", "end", "other", "back"), [(0, 1e-6, 1, 2e-6), (1, 1e6, 0, 5e5)])
+def test_a_kl_coefficient_comes_back_from_its_bounds(
+    kl: float, end: float, other: float, back: float
+) -> None:
+    coefficient = 1.0
+    for _ in range(2000):
+        coefficient = adapted_kl_coefficient(coefficient, kl, 0.01)
+    assert coefficient == end
+    assert adapted_kl_coefficient(coefficient, other, 0.01) == back
+
+
+@pytest.mark.parametrize("outside", [0.0, 1e-7, 1e7])
+def test_a_kl_coefficient_beyond_a_bound_goes_no_further(outside: float) -> None:
+    fallen = adapted_kl_coefficient(outside, 0.0, 0.01)
+    risen = adapted_kl_coefficient(outside, 1.0, 0.01)
+    assert fallen <= outside <= risen
+    assert outside in (fallen, risen)
+
+
 def test_a_deterministic_policy_climbs_its_critic() -> None:
     action = scalar(0.3, learns=True)
     assert gradient(deterministic_policy_loss(3.0 * action), action) == -3.0
