@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -148,7 +149,8 @@ class DemoReplay(Table):
 
     def on_learner(self, *, iteration: int = 0, **progress: Any) -> None:
         super().on_learner(iteration=iteration, **progress)
-        self.demos.on_learner(iteration=iteration, **progress)
+        # The least mass is that of other shards' own rows, which say nothing of demonstrations.
+        self.demos.on_learner(iteration=iteration, **{**progress, "least_mass": math.inf})
 
     def statistics(self) -> dict[str, float]:
         found, demos = super().statistics(), len(self.demos.storage)

@@ -1,5 +1,6 @@
 """Demonstrations: a share of each batch, from a table whose rows are never removed."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,20 @@ def test_priorities_keep_to_their_table() -> None:
     replay.update_priorities(batch["indices"], np.where(demos, 9.0, 1.0).astype(np.float32))
     assert replay.demos.mass > replay.mass
     assert replay.statistics()["priorities_ignored"] == 0
+
+
+def test_weights_keep_to_their_table_beside_other_shards() -> None:
+    weights = []
+    for least in (math.inf, 1e-4):
+        replay = make(PrioritizedReplay, priority={"alpha": 1.0, "beta": {"start": 1.0}})
+        fill(replay)
+        replay.on_learner(version=1, least_mass=least)
+        batch = replay.sample_columns(8)
+        demos = batch["indices"] >= 1 << 62
+        weights.append(batch["weights"][demos].tolist())
+        # The other rows have those of all shards.
+        assert (batch["weights"][~demos] == 1.0).all() == (least == math.inf)
+    assert weights == [[1.0] * 4] * 2
 
 
 def test_both_tables_are_saved_and_restored() -> None:
