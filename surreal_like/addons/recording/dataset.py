@@ -119,14 +119,20 @@ class _Feed:
         self.sent = False
         self._columns = parse_columns(config.learner_config.replay.columns)
         self._context, self._reported = context, 0
-        self._recording = open_source(config, key, policy)
-        self._chunks = adapt(self._recording.part(*part), self._columns)
+        self._recording, self._part = open_source(config, key, policy), part
+        self._chunks = self._read()
         if _is_restored(context, policy):
             self._chunks = iter(())
+
+    def _read(self) -> Iterator[Chunk]:
+        return adapt(self._recording.part(*self._part), self._columns)
 
     def send(self) -> bool:
         """Sends what replay takes now; returns True if more may be sent at once."""
         sender = self.sender
+        if sender.window.again:
+            sender.window.again = self.sent = False
+            self._chunks = self._read()
         for _ in range(_AT_ONCE):
             if self.sent or not sender.window.ready:
                 break
@@ -206,8 +212,9 @@ def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
 class DatasetService(Service):
     """Sends a recording once, and stays until the run is over.
 
-    A process that takes the place of one that was killed sends the same chunks under the same
-    numbers, behind those that replay has taken.
+    A process that takes the place of one that was killed sends
+    the same chunks under the same numbers, behind those that replay has taken. A shard that has
+    lost its rows gets all of them again.
 
     Args:
         context: context of the process.

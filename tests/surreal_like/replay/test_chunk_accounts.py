@@ -68,6 +68,22 @@ def test_holes_and_duplicates_are_counted(
     }
 
 
+def test_of_a_sender_that_sends_all_again_nothing_is_taken_after_a_gap() -> None:
+    ledger = AckTracker()
+    ledger.in_order = {"a"}
+    found = []
+    for sequence in (3, 1, 3, 2, 2, 3):
+        chunk = numbered(sequence)
+        found.append(ledger.admit(chunk))
+        if found[-1]:
+            ledger.count_inserted(chunk)
+        # What was not taken is acked, too: as not handled.
+        assert len(ledger.acks(news=True)) == 1
+    assert found == [False, True, False, True, False, True]
+    totals = ledger.totals()
+    assert (totals["inserted"], totals["duplicates"], totals["holes"]) == (6, 2, 0)
+
+
 def test_dropped_chunks_are_handled_and_counted_by_reason() -> None:
     ledger = AckTracker()
     feed(ledger, 1)
