@@ -475,6 +475,25 @@ class AckTracker:
         packed = list(self._packed.values())
         return {**self._counts(), "rolled_back": self.rolled_back, "packed": packed}
 
+    def carry(self, state: Mapping[str, Any], names: Collection[str], incarnation: int) -> None:
+        """Takes over what was handled of senders that send the same in each part of a run.
+
+        Their rows count in the part in which they came, so only the numbers of chunks go on.
+
+        Args:
+            state: that of a ledger of an earlier part.
+            names: names of the senders.
+            incarnation: theirs in this part.
+        """
+        for entry in state["accounts"]:
+            # The goodbye has a number, too; of chunks it is that of the next one.
+            left = entry.get("closed") or (entry["ended"] and not entry["beyond"])
+            chunks = entry["handled"] - bool(left)
+            key = entry["sender"], incarnation
+            if entry["sender"] in names and chunks and (account := self._open(key)):
+                account.handled = chunks
+                self._note(key)
+
     def unpack(self, packed: Mapping[str, Any]) -> None:
         """Restores what :meth:`pack` gave."""
         accounts = [msgpack.unpackb(each) for each in packed["packed"]]

@@ -13,7 +13,7 @@ from session.addons import count_acting
 from session.config import Config
 from session.errors import ConfigError
 from session.process.component import split_name
-from session.process.context import Context, run_part
+from session.process.context import Context
 from session.process.periodic import Every, Rate
 from session.process.service import Service
 from session.wire.one_way_sockets import Socket
@@ -121,8 +121,6 @@ class _Feed:
         self._context, self._reported = context, 0
         self._recording, self._part = open_source(config, key, policy), part
         self._chunks = self._read()
-        if _is_restored(context, policy):
-            self._chunks = iter(())
 
     def _read(self) -> Iterator[Chunk]:
         return adapt(self._recording.part(*self._part), self._columns)
@@ -153,16 +151,6 @@ class _Feed:
         for damage in damages[self._reported :]:
             self._context.event("recording_damaged", str(damage))
         self._reported = len(damages)
-
-
-def _is_restored(context: Context, policy: str) -> bool:
-    """Returns True in a resumed run whose replay has the rows in its snapshots."""
-    name = PolicyId(policy).shard(context.component.index)
-    folder = context.folder
-    if run_part(context.config) <= 1 or folder is None:
-        return False
-    snapshot = context.config.session_config.replay.snapshot
-    return bool(snapshot and any((folder.checkpoints / name).glob("*/state.json")))
 
 
 def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
@@ -212,7 +200,7 @@ def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
 class DatasetService(Service):
     """Sends a recording once, and stays until the run is over.
 
-    A process that takes the place of one that was killed sends
+    A process that takes the place of one that was killed, also in a later part of the run, sends
     the same chunks under the same numbers, behind those that replay has taken. A shard that has
     lost its rows gets all of them again.
 

@@ -243,6 +243,65 @@ def test_a_shard_and_its_sender_are_killed_together(tmp_path: Path, made: Made) 
     assert rows["lost"] == 0
 
 
+# -- a run that is resumed ------------------------------------------------------------------------
+
+SNAPSHOT = {"session_config.replay.snapshot": True, "session_config.sender.max_unacked_chunks": 3}
+
+
+def stop_half_way(run: SerialRun) -> None:
+    """Stops a run when some chunks were sent."""
+    run.until(lambda: feeds(run) and feeds(run)[0].sender.window.acked > 5)
+    assert not feeds(run)[0].sent
+    # Else it may send all while the run ends.
+    run.service("data-0").drain()
+    run.launcher.stop()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_resumed_run_gets_the_rest_of_the_rows(tmp_path: Path, made: Made, killed: bool) -> None:
+    changes = made.changes(**SNAPSHOT)
+    first = play(tmp_path / "run", stop_half_way, changes).result["experience"]["inserted"]
+    assert 0 < first < made.rows
+
+    def look(run: SerialRun) -> tuple[list[Any], int, int]:
+        wait_until_sent(run)
+        if killed:
+            run.kill_and_wait("data-0")
+            wait_until_sent(run)
+        account = feeds(run)[0].sender.account()
+        return rows_by_id(run, "obs"), account["pushed"], account["inserted"]
+
+    stop = {"session_config.stop": {"iterations": 2 * UPDATES}}
+    ended = play(tmp_path / "run", look, {**changes, **stop}, part=2)
+    assert ended.seen == (recorded_rows(made), made.rows - first, made.rows - first)
+    rows = ended.result["experience"]
+    assert rows["pushed"] == rows["inserted"] == made.rows
+    assert rows["lost"] == 0
+
+
+@pytest.mark.parametrize("before", ["agents", pytest.param("rows", marks=pytest.mark.slow)])
+def test_a_resumed_run_gets_all_rows_of_a_recording_that_is_new_to_it(
+    tmp_path: Path, made: Made, before: str
+) -> None:
+    changes = made.changes(**SNAPSHOT)
+    if before == "agents":
+        stop = {"session_config.stop": {"env_steps": 300}}
+        first = play(tmp_path / "run", lambda run: None, {**SNAPSHOT, **stop})
+    else:
+        first = play(tmp_path / "run", stop_half_way, changes)
+        shutil.copytree(made.path / "recording", tmp_path / "copy")
+        changes[DATASET] = str(tmp_path / "copy")
+    stored = first.result["experience"]["inserted"]
+
+    def look(run: SerialRun) -> tuple[int, int]:
+        wait_until_sent(run)
+        return feeds(run)[0].sender.account()["inserted"], len(rows_by_id(run, "obs"))
+
+    changes["session_config.stop"] = {"iterations": 1000}
+    ended = play(tmp_path / "run", look, changes, part=2)
+    assert ended.seen == (made.rows, stored + made.rows)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("agents", [0, 1])
 def test_only_a_run_with_agents_stands_still_without_steps(
