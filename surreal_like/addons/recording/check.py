@@ -9,6 +9,7 @@ from typing import Any
 from session.addons import count_acting
 from session.config import Config
 from session.errors import ConfigError
+from session.folder import RunFolder
 from surreal_like.addons.recording.dataset import open_source
 from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_in
 from surreal_like.data.policy_names import DEFAULT_POLICY
@@ -88,8 +89,16 @@ def _check_dataset(config: Config, replay: type[Any], path: str) -> None:
 
 
 def _check_room(config: Config, key: str, capacity: int) -> Sequence[Chunk]:
-    """Returns the recorded chunks; refuses more rows than replay holds."""
+    """Returns the recorded chunks; refuses those that still change, and more than replay holds."""
     recording = open_source(config, key, config.get("policy", DEFAULT_POLICY))
+    for place in (recording.path, recording.path.parent):
+        run = RunFolder(place.parent)
+        # A process that begins again counts the chunks anew: they must be the same.
+        if place == run.recording and run.in_use:
+            raise ConfigError(
+                f"{key} is {path_in(config, key)}, but run {run} goes on and its recording still "
+                f"changes: wait until it is over, or take a copy of {place}"
+            )
     chunks = [chunk for _, chunk in recording.chunks()]
     rows = _count_rows(chunks)
     if rows > capacity:

@@ -511,6 +511,25 @@ def test_a_folder_without_a_recording_is_refused(tmp_path: Path, made: Made) -> 
         resolved(made.changes(**{DATASET: str(tmp_path)}))
 
 
+@pytest.mark.parametrize("below", ["", "recording", "recording/replay-0"])
+@pytest.mark.parametrize("key", [DATASET, "learner_config.replay.demos.path"])
+def test_a_recording_that_still_grows_is_refused(
+    tmp_path: Path, made: Made, key: str, below: str
+) -> None:
+    shutil.copytree(made.path, tmp_path / "run")
+    path = tmp_path / "run" / below
+    changes = made.changes(**{DATASET: "", "session_config.agent.num": 1, key: str(path)})
+    run = RunFolder(tmp_path / "run")
+    run.lock()
+    try:
+        said = f"{key} is {path}, but run {run} goes on and its recording still changes: wait"
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            resolved(changes)
+    finally:
+        run.unlock()
+    resolved(changes)
+
+
 def test_other_bounds_are_no_other_rows(tmp_path: Path, made: Made) -> None:
     specs = Recording(made.path).specs
     obs = {**specs["obs_spec"], "low": -7.0, "high": 7.0}
