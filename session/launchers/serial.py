@@ -202,7 +202,7 @@ class Frames(Backend):
             launch,
             self._zmq_context,
             clock=self._clock,
-            incarnation=max(run_part(self._config), 0 if component.resumes else earlier + 1),
+            incarnation=max(run_part(self._config), 0 if component.sends else earlier + 1),
             pause=self._pause,
         )
         frame = Frame(context, seeded(component.load().build))

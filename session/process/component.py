@@ -40,7 +40,7 @@ _SHAPE = {
         {
             **dict.fromkeys(("name", "kind", "module"), TEXT),
             "memory": Maybe(TEXT),
-            "resumes": Maybe(FLAG),
+            "sends": Maybe(TEXT),
             "index": COUNT,
             "binds": [TEXT],
             "connects": [TEXT],
@@ -124,8 +124,9 @@ class Component:
         resources: limits of its use of the machine.
         restart: limit of its restarts.
         memory: file in memory that outlives its process; empty: there is none.
-        resumes: True if its starts in a part of the run are one incarnation, which has the number
-            of the part: what it sends is the same each time, and replay takes it once.
+        sends: names what it sends, if that is the same each time: then its starts in a part of the
+            run are one incarnation, which has the number of the part, and replay takes it once in
+            all parts; empty: it is not.
     """
 
     name: str
@@ -139,7 +140,7 @@ class Component:
     resources: Resources = field(default_factory=Resources)
     restart: Restart = field(default_factory=Restart)
     memory: str = ""
-    resumes: bool = False
+    sends: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

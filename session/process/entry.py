@@ -127,7 +127,7 @@ def make_frame(launch: Launch, build: Build) -> Frame:
 def open_context(launch: Launch) -> Context:
     """Makes a context with its own ZeroMQ context, which :func:`release` ends."""
     zmq_context, incarnation = make_context(), time.time_ns() // 1_000_000
-    if launch.component.resumes:
+    if launch.component.sends:
         incarnation = run_part(launch.config)
     try:
         return Context(launch, zmq_context, clock=WallClock(), incarnation=incarnation)

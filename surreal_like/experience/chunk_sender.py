@@ -81,7 +81,7 @@ class ExpSender:
         self, context: Context, sender_config: Config, policy: str = DEFAULT_POLICY
     ) -> None:
         self.window = SenderWindow(
-            MAX_UNACKED_BYTES, sender_config.max_unacked_chunks, context.component.resumes
+            MAX_UNACKED_BYTES, sender_config.max_unacked_chunks, bool(context.component.sends)
         )
         self.env_steps = 0
         self.episodes = 0
@@ -131,7 +131,7 @@ class ExpSender:
             chunk = postprocess_chunk(chunk, self.acting.postprocess)
         if self.acting.pack is not None:
             chunk = self.acting.pack(chunk)
-        if window.skip(chunk.size):
+        if window.skip():
             return
         chunk.rows = window.pushed + chunk.size
         size_bytes = chunk.size_bytes
@@ -144,7 +144,7 @@ class ExpSender:
         """Sends the goodbye, which is acked like a chunk; nothing if there was no chunk."""
         self._ended = True
         window = self.window
-        if not window.pushed or window.skip(0):
+        if window.next_sequence == 1 or window.skip():
             return
         fields = {
             "seq": window.next_sequence,
@@ -172,8 +172,10 @@ class ExpSender:
         window.at(route.way.shard)
         while (kept := window.next_to_send()) is not None:
             fields = kept.message.fields
-            fields["acked"] = window.acked
-            fields["acked_rows"] = window.acked_rows
+            if not window.resumes:
+                # Else a shard that has lost its rows would not ask for them again.
+                fields["acked"] = window.acked
+                fields["acked_rows"] = window.acked_rows
             fields["filled"] = window.filled
             if fields.get("stamps"):
                 fields["stamps"]["sent"] = now
@@ -188,8 +190,8 @@ class ExpSender:
             received = True
             entry = message.fields["senders"].get(self.context.name)
             known = entry is not None and entry[0] == self.context.incarnation
-            handled, inserted = entry[1:3] if known else (0, 0)
-            self.window.on_acks(now, message.sender.incarnation, handled, inserted)
+            counts = entry[1:4] if known else ()
+            self.window.on_acks(now, message.sender.incarnation, *counts)
         if received:
             self.window.resend_if_still(now)
 

@@ -107,7 +107,10 @@ class SenderRows:
         if self.joined and settled > self.bound:
             return self._receive_rows()
         if self.final:
-            return RowFates(self.pushed, self.inserted, self.dropped, self.unacked)
+            # Recorded rows may be on their way again, after a shard had lost what it had acked.
+            left = max(0, self.pushed - settled)
+            unacked = min(self.unacked, left)
+            return RowFates(self.pushed, self.inserted, self.dropped, unacked, left - unacked)
         dropped = max(self.dropped, self.refused)
         handled = max(self.handled, self.inserted + self.dropped)
         pushed = max(self.seen, handled)

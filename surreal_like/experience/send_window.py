@@ -45,10 +45,14 @@ class SenderWindow:
         max_bytes: most bytes to keep, except for a single larger chunk.
         max_chunks: most chunks to keep; bounds how far an agent is ahead of replay.
         resumes: True if an earlier process may have sent the same chunks as the same sender: those
-            that replay has handled are skipped.
+            that replay has handled are skipped. It sends to one shard only; if that has lost what
+            it had acked, all chunks are cut again.
 
     Attributes:
-        ready: True while another chunk may be cut; otherwise the agent has to wait.
+        ready: True while another chunk may be cut; otherwise the agent has to wait. One that
+            resumes waits for the first acks, too.
+        again: True once replay has lost chunks that it had acked: all are forgotten here, and the
+            next one is the first again. Its reader sets it back.
         pushed: rows in all chunks so far; always ``inserted + dropped + unacked``.
         inserted: rows that acks report as inserted, over all incarnations of replay.
         dropped: the other acked rows.
@@ -59,12 +63,15 @@ class SenderWindow:
         shard: number of its shard.
         acked: the highest number for which there is an ack, from any replay.
         next_sequence: the number of the next chunk.
+
+    Of a sender that resumes, the rows of earlier processes count as its own.
     """
 
     max_bytes: int
     max_chunks: int
     resumes: bool = False
     ready: bool = True
+    again: bool = False
     pushed: int = 0
     inserted: int = 0
     dropped: int = 0
@@ -84,6 +91,9 @@ class SenderWindow:
     _moved_at: float = 0.0
     _acked_inserted: int = 0
     _acked_before: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ready = not self.resumes
 
     @property
     def empty(self) -> bool:
@@ -140,7 +150,9 @@ class SenderWindow:
         """Schedules all unacked chunks to be sent again, because they may be lost."""
         self._next = self.acked + 1
 
-    def on_acks(self, now: float, replay: int, handled: int = 0, inserted: int = 0) -> None:
+    def on_acks(
+        self, now: float, replay: int, handled: int = 0, inserted: int = 0, dropped: int = 0
+    ) -> None:
         """Applies one message of acks.
 
         Args:
@@ -149,31 +161,41 @@ class SenderWindow:
             handled: highest number up to which it has inserted or dropped each chunk of this
                 sender; 0 if the message has no ack for it.
             inserted: rows that it has inserted up to there.
+            dropped: rows that it has dropped up to there.
         """
         if replay < self.replay:
             return
         if replay > self.replay:
-            self._on_new_replay(replay)
+            self._on_new_replay(replay, handled)
+        known = handled
         if self.resumes:
-            self._ahead = max(self._ahead, handled)
             handled = min(handled, self.next_sequence - 1)
         if self.acked < handled < self.next_sequence:
             self._advance(handled, inserted)
             self._moved_at = now
+        if self.resumes and known >= self._ahead:
+            self._ahead = known
+            self.inserted, self.dropped = inserted, dropped
+            self.pushed = inserted + dropped + self.unacked
 
     def resend_if_still(self, now: float) -> None:
         """Sends again if acks have arrived without progress for too long; call it after acks."""
         if self.under_way and now - self._moved_at >= RESEND_SECONDS:
             self.lost()
 
-    def _on_new_replay(self, replay: int) -> None:
+    def _on_new_replay(self, replay: int, handled: int) -> None:
         """Switches to another incarnation or shard of replay, which lacks the unacked chunks.
 
         Its count of inserted rows begins at 0, unless chunks have gone there before.
         """
+        if self.resumes and handled < self.acked:
+            shard, resent = self.shard, self.resent
+            type(self).__init__(self, self.max_bytes, self.max_chunks, resumes=True)
+            self.shard, self.resent, self.again = shard, resent, True
         if self.replay:
             self.lost()
         self.replay = replay
+        self._judge()
         self._acked_inserted = self._acked_before.get((self.shard, replay), 0)
 
     def _advance(self, handled: int, inserted: int) -> None:
@@ -188,22 +210,19 @@ class SenderWindow:
         # Rows handled but not inserted count as dropped, so that every row is counted.
         # Of a closed incarnation replay has no numbers: all that it still gets is dropped.
         gained = max(0, min(inserted - self._acked_inserted, rows))
-        self._acked_inserted = self._acked_inserted + gained if self.resumes else inserted
+        self._acked_inserted = inserted
         self.inserted += gained
         self.dropped += rows - gained
         self._judge()
 
-    def skip(self, rows: int) -> bool:
-        """Counts the next chunk, of so many rows, as acked if replay has handled it before.
+    def skip(self) -> bool:
+        """Takes the next chunk for acked if replay has handled it before; its rows count already.
 
         Returns False if it has not: then it is to be sent.
         """
         if self.next_sequence > self._ahead or self._kept:
             return False
         self.next_sequence += 1
-        self.pushed += rows
-        self.inserted += rows
-        self._acked_inserted += rows
         self.acked += 1
         self._next = self.next_sequence
         return True
@@ -211,7 +230,8 @@ class SenderWindow:
     def _judge(self) -> None:
         room = self.max_bytes - self.unacked_bytes
         fits = len(self._kept) < self.max_chunks and self._largest_bytes <= room
-        self.ready = not self._kept or fits
+        heard = self.replay > 0 or not self.resumes
+        self.ready = heard and (not self._kept or fits)
 
 
 class ShardConnection:
@@ -267,6 +287,7 @@ class ShardRouter:
     Each agent has one shard, its index modulo their number, because a socket connected to several
     would alternate between them and tear streams apart. When that shard is away for too long the
     next one replaces it; when it is back and no chunk is in flight elsewhere, the agent returns.
+    What sends the same each time waits for its shard, which alone knows what it has had of it.
 
     Args:
         context: context of this process.
@@ -281,6 +302,7 @@ class ShardRouter:
         connects, shard = context.component.connects, 0
         while f"{PolicyId(policy).shard(shard)}.experience" in connects:
             shard += 1
+        self._stays = shard == 1 or bool(context.component.sends)
         self._shards = shard
         self._home = self.way = self._connect(context.component.index % self._shards)
 
@@ -289,7 +311,7 @@ class ShardRouter:
         self._home.look(now)
         if self.way is not self._home:
             self.way.look(now)
-        if now - self.way.away_since < FAILOVER_SECONDS or self._shards == 1:
+        if now - self.way.away_since < FAILOVER_SECONDS or self._stays:
             return self.way.lost
         self._take((self.way.shard + 1) % self._shards)
         return True

@@ -186,6 +186,8 @@ class AckTracker:
         fenced: names of guests whose rows are not taken any more.
         rolled_back: inserted rows that were removed again, because updates were bad.
         env_steps: environment steps of the chunks that were admitted, each counted by one shard.
+        in_order: names of senders that send again from the first chunk on what is not here: a chunk
+            after a gap is not taken, because the rows before it could not be linked any more.
     """
 
     def __init__(
@@ -198,6 +200,7 @@ class AckTracker:
         self.duplicates = 0
         self.drops: dict[str, int] = {}
         self.fenced: set[str] = set()
+        self.in_order: Collection[str] = ()
         self.rolled_back = self.env_steps = 0
         self._accounts: dict[Key, SenderAcks] = {}
         # Name -> sums over its closed incarnations.
@@ -244,8 +247,8 @@ class AckTracker:
         """Returns True if a chunk is new and of its sender's newest incarnation.
 
         If True, call :meth:`count_inserted` or :meth:`count_dropped` next; if False, all is
-        counted already. Chunks for which the sender has an ack, from any replay, never count as
-        missing here.
+        counted already, or comes again. Chunks for which the sender has an ack, from any replay,
+        never count as missing here.
 
         Args:
             chunk: the header is read; ``joined`` is set.
@@ -260,6 +263,9 @@ class AckTracker:
         if chunk.sequence <= account.handled or chunk.sequence in account.beyond:
             self.duplicates += chunk.size
             self._note(key)  # sent again because its ack was lost
+            return False
+        if chunk.sender in self.in_order and chunk.sequence != account.handled + 1:
+            self._note(key)
             return False
         if chunk.incarnation < self._incarnations.newest(chunk.sender):
             self.count_dropped(chunk, OLDER_INCARNATION)
@@ -468,6 +474,25 @@ class AckTracker:
         self._changed.clear()
         packed = list(self._packed.values())
         return {**self._counts(), "rolled_back": self.rolled_back, "packed": packed}
+
+    def carry(self, state: Mapping[str, Any], names: Collection[str], incarnation: int) -> None:
+        """Takes over what was handled of senders that send the same in each part of a run.
+
+        Their rows count in the part in which they came, so only the numbers of chunks go on.
+
+        Args:
+            state: that of a ledger of an earlier part.
+            names: names of the senders.
+            incarnation: theirs in this part.
+        """
+        for entry in state["accounts"]:
+            # The goodbye has a number, too; of chunks it is that of the next one.
+            left = entry.get("closed") or (entry["ended"] and not entry["beyond"])
+            chunks = entry["handled"] - bool(left)
+            key = entry["sender"], incarnation
+            if entry["sender"] in names and chunks and (account := self._open(key)):
+                account.handled = chunks
+                self._note(key)
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         """Restores what :meth:`pack` gave."""

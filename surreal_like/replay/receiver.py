@@ -99,6 +99,7 @@ class ExperienceReceiver:
         wire, clock, name = context.wire, context.clock, context.name
         quiet_seconds = context.config.session_config.heartbeat.timeout
         self.ledger = AckTracker(clock.now, quiet_seconds, context.incarnation)
+        self.ledger.in_order = {each.name for each in context.topology if each.sends}
         self.inserts = Rate(clock=clock.now)
         self.env_steps = self.agent_steps = 0
         self.waiting = Stopwatch(clock.now)

@@ -68,6 +68,8 @@ class ShardRecovery:
             "spec_hash": context.spec_hash,
             "part": run_part(context.config),
         }
+        # Name -> what it sends in each part of the run.
+        self._sends = {each.name: each.sends for each in context.topology if each.sends}
         self._kept = self._open_memory()
 
     def save(self, numbers: Mapping[str, Any]) -> None:
@@ -83,6 +85,7 @@ class ShardRecovery:
         state = {
             **self._about,
             "ledger": self._ledger.state(),
+            "sends": self._sends,
             "before": {f"{context.name}/{context.incarnation}": dict(numbers)},
             "replay": _take_arrays(content, arrays),
         }
@@ -149,6 +152,9 @@ class ShardRecovery:
                 self._ledger.restore(state["ledger"])
             else:
                 self._replay.forget_senders()
+                # Runs that began earlier have saved none.
+                same = self._sends.items() & state.get("sends", {}).items()
+                self._ledger.carry(state["ledger"], dict(same), self._about["part"])
         except Exception:
             self._give_up()
             raise

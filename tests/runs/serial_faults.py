@@ -125,13 +125,20 @@ class SerialRun:
         return self.running(name)
 
 
-def play(path: Path, fault: Fault, changes: Mapping[str, Any], *, restarts: bool = True) -> Ended:
-    """Plays one run from its launch to its end; without restarts the first error ends it."""
+def play(
+    path: Path, fault: Fault, changes: Mapping[str, Any], *, restarts: bool = True, part: int = 1
+) -> Ended:
+    """Plays a part of a run from its launch to its end; without restarts the first error ends it.
+
+    Parts from the second one on go on in the folder of the ones before.
+    """
     words = [f"{key}={json.dumps(value)}" for key, value in {**SMALL, **changes}.items()]
     config = resolve(read_experiment(None, words, algorithm="dqn", env_name="toy:chain"))
     config["run"] = {"id": "a-run", "started": 0.0, "first_started": 0.0, "seconds_before": 0.0}
+    config["run"]["part"] = part
     folder = RunFolder(path)
-    folder.create()
+    if part == 1:
+        folder.create()
     config.dump_file(folder.config)
     launcher = SerialLauncher(
         config,

@@ -228,6 +228,7 @@ class Shard:
             folder=folder,
             name="replay-0",
             component=SimpleNamespace(memory=""),
+            topology=(),
             spec_hash="specs",
             incarnation=incarnation,
             busy=lambda *_: None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ from session.addons import count_acting
 from session.config import Config
 from session.config.merge import leaves
 from session.errors import ConfigError
+from session.folder import RunFolder
 from surreal_like.addons.recording.dataset import open_source
 from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_in
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.settings import shard_of
 from surreal_like.replay.table import Table
@@ -40,19 +39,17 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
         _check_dataset(config, replay, path)
         # It may lie on other machines.
         seen = here or Path(path).is_dir()
-        parts = _check_room(config, DATASET_KEY, settings.capacity) if seen else []
-        chunks = [chunk for part in parts for chunk in part]
-        begins = _count_begins(chunks, sum(replay.steps_of_sample(config.learner_config)))
+        parts = _count(config, DATASET_KEY, settings.capacity) if seen else []
+        rows, begins = (sum(each) for each in zip(*parts, strict=True)) if seen else (0, 0)
         if seen and settings.min_size > begins and not acting:
             raise ConfigError(
                 f"learner_config.replay.min_size is {settings.min_size:,}, but samples begin at "
-                f"only {begins:,} of the {_count_rows(chunks):,} rows of {path}, as an episode's "
-                f"last row has no next one, and no others come: set it to {begins:,} or less"
+                f"only {begins:,} of the {rows:,} rows of {path}, as an episode's last row has no "
+                f"next one, and no others come: set it to {begins:,} or less"
             )
     if (path := path_in(config, DEMOS_KEY)) and (here or Path(path).is_dir()):
-        steps = sum(replay.steps_of_sample(config.learner_config))
-        for index, part in enumerate(_check_room(config, DEMOS_KEY, settings.demos.capacity)):
-            if _count_begins(part, steps) < 1:
+        for index, (_, begins) in enumerate(_count(config, DEMOS_KEY, settings.demos.capacity)):
+            if begins < 1:
                 raise ConfigError(
                     f"{DEMOS_KEY} is {path}, but the part of shard replay-{index} has no "
                     "sample: it would wait for demonstrations for ever; lower "
@@ -119,30 +116,43 @@ def _check_clocks(config: Config) -> None:
             )
 
 
-def _check_room(config: Config, key: str, capacity: int) -> Sequence[Sequence[Chunk]]:
-    """Returns the recorded chunks of each shard; refuses more rows than a shard holds."""
-    recording = open_source(config, key, config.get("policy", DEFAULT_POLICY))
-    replay = config.learner_config.replay
-    shards, room = replay.replay_shards, shard_of(capacity, replay)
-    parts = [list(recording.part(index, shards)) for index in range(shards)]
-    rows = list(map(_count_rows, parts))
-    if lost := sum(max(0, each - room) for each in rows):
-        where = "learner_config.replay" + (".demos" if key == DEMOS_KEY else "")
-        raise ConfigError(
-            f"{key} is {path_in(config, key)} of {sum(rows):,} rows, but {where}.capacity is "
-            f"{capacity:,}: {lost:,} rows would be lost; raise it to {max(rows) * shards:,}"
-        )
-    return parts
+def _count(config: Config, key: str, capacity: int) -> list[tuple[int, int]]:
+    """Returns for each shard its recorded rows, and those at which samples begin.
 
+    The latter may be a few more: none begins at the last row of an episode, and where a stream is
+    cut, its last steps lack others.
 
-def _count_rows(chunks: Sequence[Chunk]) -> int:
-    return sum(chunk.size for chunk in chunks)
-
-
-def _count_begins(chunks: Sequence[Chunk], steps: int) -> int:
-    """Returns a number of rows at which samples of so many steps begin; it may be a few more.
-
-    None begins at the last row of an episode. Where a stream is cut, its last steps lack others.
+    Raises:
+        ConfigError: the recording still changes, has no rows, or more than a shard holds.
     """
-    streams = {(each.sender, each.incarnation, n) for each in chunks for n in each.streams}
-    return sum(map(Chunk.count_steps, chunks)) - len(streams) * (steps - 1)
+    recording = open_source(config, key, config.get("policy", DEFAULT_POLICY))
+    where = f"{key} is {path_in(config, key)}"
+    for place in (recording.path, recording.path.parent):
+        run = RunFolder(place.parent)
+        # A process that begins again counts the chunks anew: they must be the same.
+        if place == run.recording and run.in_use:
+            raise ConfigError(
+                f"{where}, but run {run} goes on and its recording still changes: wait until it "
+                f"is over, or take a copy of {place}"
+            )
+    settings = config.learner_config.replay
+    steps = sum(load_replay_class(config.learner_config).steps_of_sample(config.learner_config))
+    shards, room = settings.replay_shards, shard_of(capacity, settings)
+    rows, begins = [0] * shards, [0] * shards
+    streams: list[set[tuple[str, int, int]]] = [set() for _ in range(shards)]
+    # A recording may be larger than the memory: no chunk is kept.
+    for shard, chunk in recording.parts(shards):
+        rows[shard] += chunk.size
+        begins[shard] += chunk.count_steps()
+        streams[shard] |= {(chunk.sender, chunk.incarnation, number) for number in chunk.streams}
+    if not any(rows):
+        damage = f": {recording.damages[0]}" if recording.damages else ""
+        raise ConfigError(f"{where}, which has no rows to learn from{damage}")
+    if lost := sum(max(0, each - room) for each in rows):
+        setting = "learner_config.replay" + (".demos" if key == DEMOS_KEY else "")
+        raise ConfigError(
+            f"{where} of {sum(rows):,} rows, but {setting}.capacity is {capacity:,}: {lost:,} rows "
+            f"would be lost; raise it to {max(rows) * shards:,}"
+        )
+    cut = [len(each) * (steps - 1) for each in streams]
+    return [(rows[shard], begins[shard] - cut[shard]) for shard in range(shards)]

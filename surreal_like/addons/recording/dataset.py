@@ -13,7 +13,7 @@ from session.addons import count_acting
 from session.config import Config
 from session.errors import ConfigError
 from session.process.component import split_name
-from session.process.context import Context, run_part
+from session.process.context import Context
 from session.process.periodic import Every, Rate
 from session.process.service import Service
 from session.wire.one_way_sockets import Socket
@@ -119,14 +119,18 @@ class _Feed:
         self.sent = False
         self._columns = parse_columns(config.learner_config.replay.columns)
         self._context, self._reported = context, 0
-        self._recording = open_source(config, key, policy)
-        self._chunks = adapt(self._recording.part(*part), self._columns)
-        if _is_restored(context, policy):
-            self._chunks = iter(())
+        self._recording, self._part = open_source(config, key, policy), part
+        self._chunks = self._read()
+
+    def _read(self) -> Iterator[Chunk]:
+        return adapt(self._recording.part(*self._part), self._columns)
 
     def send(self) -> bool:
         """Sends what replay takes now; returns True if more may be sent at once."""
         sender = self.sender
+        if sender.window.again:
+            sender.window.again = self.sent = False
+            self._chunks = self._read()
         for _ in range(_AT_ONCE):
             if self.sent or not sender.window.ready:
                 break
@@ -147,16 +151,6 @@ class _Feed:
         for damage in damages[self._reported :]:
             self._context.event("recording_damaged", str(damage))
         self._reported = len(damages)
-
-
-def _is_restored(context: Context, policy: str) -> bool:
-    """Returns True in a resumed run whose replay has the rows in its snapshots."""
-    name = PolicyId(policy).shard(context.component.index)
-    folder = context.folder
-    if run_part(context.config) <= 1 or folder is None:
-        return False
-    snapshot = context.config.session_config.replay.snapshot
-    return bool(snapshot and any((folder.checkpoints / name).glob("*/state.json")))
 
 
 def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
@@ -206,8 +200,9 @@ def adapt(chunks: Iterator[Chunk], columns: Manifest) -> Iterator[Chunk]:
 class DatasetService(Service):
     """Sends a recording once, and stays until the run is over.
 
-    A process that takes the place of one that was killed sends the same chunks under the same
-    numbers, behind those that replay has taken.
+    A process that takes the place of one that was killed, also in a later part of the run, sends
+    the same chunks under the same numbers, behind those that replay has taken. A shard that has
+    lost its rows gets all of them again.
 
     Args:
         context: context of the process.

@@ -180,7 +180,9 @@ class DemoReplay(Table):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
-        self.demos.restore(state[DEMOS])
+        # A run may have got demonstrations when it was resumed.
+        if DEMOS in state:
+            self.demos.restore(state[DEMOS])
 
     def reseed(self, seed: int) -> None:
         super().reseed(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 
 from session.config import Config
 from session.process.component import Component
@@ -36,6 +37,7 @@ def make_components(
     for stem, key in SOURCES.items():
         having = [own for own in configs if path_in(own, key)]
         parts = max((own.learner_config.replay.replay_shards for own in having), default=0)
+        paths = ", ".join(str(Path(path_in(own, key)).absolute()) for own in having)
         for index in range(parts):
             yield Component(
                 f"{stem}-{index}",
@@ -43,5 +45,5 @@ def make_components(
                 "main.data",
                 index,
                 connects=(*shards, *shared),
-                resumes=True,
+                sends=f"part {index} of {parts} of {paths}",
             )

@@ -83,6 +83,12 @@ def rows_by_id(run: SerialRun, column: str) -> list[Any]:
     return sorted(np.concatenate(storage.read(column)).tolist())
 
 
+def recorded_rows(made: Made) -> list[Any]:
+    """Observations of the recorded rows, sorted."""
+    recorded = [chunk.columns["obs"] for _, chunk in Recording(made.path).chunks()]
+    return sorted(np.concatenate([each.reshape(-1, *each.shape[2:]) for each in recorded]).tolist())
+
+
 @pytest.mark.slow
 def test_a_run_that_is_recorded_does_the_same_as_one_that_is_not(
     tmp_path: Path, made: Made
@@ -103,9 +109,7 @@ def test_every_row_of_a_recording_is_inserted_and_counts_as_no_step(
         return rows_by_id(run, "obs"), [account["pushed"], account["inserted"]]
 
     ended = play_twice(tmp_path, look, **made.changes())
-    recorded = [chunk.columns["obs"] for _, chunk in Recording(made.path).chunks()]
-    flat = np.concatenate([each.reshape(-1, *each.shape[2:]) for each in recorded])
-    assert ended.seen == (sorted(flat.tolist()), [made.rows, made.rows])
+    assert ended.seen == (recorded_rows(made), [made.rows, made.rows])
     result = ended.result
     rows = result["experience"]
     assert (rows["pushed"], rows["inserted"], rows["dropped"]) == (made.rows, made.rows, 0)
@@ -182,29 +186,120 @@ def test_a_sender_that_is_killed_goes_on_behind_what_replay_has(
     assert ended.restarts == {"data-0": 1}
 
 
-@pytest.mark.parametrize("keep", ["process", "none"])
-def test_a_shard_that_is_killed_gets_what_it_has_not_acked(
-    tmp_path: Path, made: Made, keep: str
+@pytest.mark.parametrize(
+    ("keep", "late"),
+    [
+        ("process", False),
+        pytest.param("process", True, marks=pytest.mark.slow),
+        ("none", False),
+        ("none", True),
+    ],
+)
+def test_a_shard_that_is_killed_has_all_rows_again(
+    tmp_path: Path, made: Made, keep: str, late: bool
 ) -> None:
-    def fault(run: SerialRun) -> int:
+    def fault(run: SerialRun) -> None:
         run.until(lambda: feeds(run) and feeds(run)[0].sender.window.acked > 5)
-        acked = feeds(run)[0].sender.window.acked_rows
-        run.kill_and_wait("replay-0")
+        if late:
+            wait_until_sent(run)
+        before = run.service("replay-0")._replay.statistics()
+        replay = run.kill_and_wait("replay-0")._replay
+        run.until(lambda: replay.statistics()["size"] == made.rows)
         wait_until_sent(run)
-        stored = len(rows_by_id(run, "reward"))
-        assert stored == made.rows if keep == "process" else stored <= made.rows
-        assert stored >= made.rows - acked
+        assert rows_by_id(run, "obs") == recorded_rows(made)
+        if late:
+            # All chunks came in their order: as many rows have a next one as before.
+            assert replay.statistics()["sampleable"] == before["sampleable"]
         account = feeds(run)[0].sender.account()
         assert account["inserted"] == account["pushed"] == made.rows
-        return stored
 
     changes = made.changes(
         **{"session_config.replay.keep": keep, "session_config.sender.max_unacked_chunks": 3}
     )
     ended = play(tmp_path / "run", fault, changes)
-    # No step has been made, whatever was lost.
+    # No step has been made, and nothing was lost in the end.
     assert (ended.result["env_steps"], ended.result["episodes"]) == (0, 0)
-    assert ended.result["experience"]["pushed"] == made.rows
+    rows = ended.result["experience"]
+    assert rows["pushed"] == rows["inserted"] == made.rows
+    assert rows["dropped"] == rows["unacked"] == rows["holes"] == rows["lost"] == 0
+
+
+def test_a_shard_and_its_sender_are_killed_together(tmp_path: Path, made: Made) -> None:
+    def fault(run: SerialRun) -> None:
+        wait_until_sent(run)
+        for _ in range(2):
+            run.kill("replay-0", "data-0")
+            run.until(lambda: not run.service("data-0") and not run.service("replay-0"))
+            run.until(lambda: feeds(run) and feeds(run)[0].sender.window.acked > 5)
+        wait_until_sent(run)
+        assert len(rows_by_id(run, "reward")) == made.rows
+
+    changes = made.changes(
+        **{"session_config.replay.keep": "none", "session_config.sender.max_unacked_chunks": 3}
+    )
+    ended = play(tmp_path / "run", fault, changes)
+    rows = ended.result["experience"]
+    assert rows["pushed"] == rows["inserted"] == made.rows
+    assert rows["lost"] == 0
+
+
+# -- a run that is resumed ------------------------------------------------------------------------
+
+SNAPSHOT = {"session_config.replay.snapshot": True, "session_config.sender.max_unacked_chunks": 3}
+
+
+def stop_half_way(run: SerialRun) -> None:
+    """Stops a run when some chunks were sent."""
+    run.until(lambda: feeds(run) and feeds(run)[0].sender.window.acked > 5)
+    assert not feeds(run)[0].sent
+    # Else it may send all while the run ends.
+    run.service("data-0").drain()
+    run.launcher.stop()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_resumed_run_gets_the_rest_of_the_rows(tmp_path: Path, made: Made, killed: bool) -> None:
+    changes = made.changes(**SNAPSHOT)
+    first = play(tmp_path / "run", stop_half_way, changes).result["experience"]["inserted"]
+    assert 0 < first < made.rows
+
+    def look(run: SerialRun) -> tuple[list[Any], int, int]:
+        wait_until_sent(run)
+        if killed:
+            run.kill_and_wait("data-0")
+            wait_until_sent(run)
+        account = feeds(run)[0].sender.account()
+        return rows_by_id(run, "obs"), account["pushed"], account["inserted"]
+
+    stop = {"session_config.stop": {"iterations": 2 * UPDATES}}
+    ended = play(tmp_path / "run", look, {**changes, **stop}, part=2)
+    assert ended.seen == (recorded_rows(made), made.rows - first, made.rows - first)
+    rows = ended.result["experience"]
+    assert rows["pushed"] == rows["inserted"] == made.rows
+    assert rows["lost"] == 0
+
+
+@pytest.mark.parametrize("before", ["agents", pytest.param("rows", marks=pytest.mark.slow)])
+def test_a_resumed_run_gets_all_rows_of_a_recording_that_is_new_to_it(
+    tmp_path: Path, made: Made, before: str
+) -> None:
+    changes = made.changes(**SNAPSHOT)
+    if before == "agents":
+        stop = {"session_config.stop": {"env_steps": 300}}
+        first = play(tmp_path / "run", lambda run: None, {**SNAPSHOT, **stop})
+    else:
+        first = play(tmp_path / "run", stop_half_way, changes)
+        shutil.copytree(made.path / "recording", tmp_path / "copy")
+        changes[DATASET] = str(tmp_path / "copy")
+    stored = first.result["experience"]["inserted"]
+
+    def look(run: SerialRun) -> tuple[int, int]:
+        wait_until_sent(run)
+        return feeds(run)[0].sender.account()["inserted"], len(rows_by_id(run, "obs"))
+
+    changes["session_config.stop"] = {"iterations": 1000}
+    ended = play(tmp_path / "run", look, changes, part=2)
+    assert ended.seen == (made.rows, stored + made.rows)
 
 
 @pytest.mark.slow
@@ -419,6 +514,25 @@ def test_rows_of_another_environment_are_refused_with_both_specs(made: Made) -> 
 def test_a_folder_without_a_recording_is_refused(tmp_path: Path, made: Made) -> None:
     with pytest.raises(SurrealError, match=f"{tmp_path} has no recording"):
         resolved(made.changes(**{DATASET: str(tmp_path)}))
+
+
+@pytest.mark.parametrize("below", ["", "recording", "recording/replay-0"])
+@pytest.mark.parametrize("key", [DATASET, "learner_config.replay.demos.path"])
+def test_a_recording_that_still_grows_is_refused(
+    tmp_path: Path, made: Made, key: str, below: str
+) -> None:
+    shutil.copytree(made.path, tmp_path / "run")
+    path = tmp_path / "run" / below
+    changes = made.changes(**{DATASET: "", "session_config.agent.num": 1, key: str(path)})
+    run = RunFolder(tmp_path / "run")
+    run.lock()
+    try:
+        said = f"{key} is {path}, but run {run} goes on and its recording still changes: wait"
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            resolved(changes)
+    finally:
+        run.unlock()
+    resolved(changes)
 
 
 def test_other_bounds_are_no_other_rows(tmp_path: Path, made: Made) -> None:

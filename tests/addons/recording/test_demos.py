@@ -1,5 +1,6 @@
 """Demonstrations: a share of each batch, from a table whose rows are never removed."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,18 @@ def test_both_tables_are_saved_and_restored() -> None:
     again.restore(replay.state())
     assert len(again.demos.storage) == 6
     assert np.array_equal(demos_in(again, 8), demos_in(replay, 8))
+
+
+def test_a_snapshot_without_demonstrations_is_restored() -> None:
+    replay, before = make(), make()
+    fill(before)
+    state = before.state()
+    del state["demos"]
+    replay.restore(state)
+    assert len(replay.storage) == 6
+    assert not replay.can_sample(8)
+    replay.insert(chunk_of("FMMMMT", sender="demos-0", first_id=DEMO))
+    assert demos_in(replay, 8).sum() == 4
 
 
 def test_both_tables_outlive_their_process(tmp_path: Path) -> None:

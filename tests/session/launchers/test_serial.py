@@ -345,13 +345,13 @@ def test_a_folder_in_use_is_left_alone(run_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [1, 3])
-def test_the_starts_of_a_component_that_resumes_are_one_incarnation_in_a_part(
+def test_the_starts_of_a_component_that_sends_the_same_are_one_incarnation_in_a_part(
     run_folder: Path, part: int
 ) -> None:
     config = make_config({**ACTS, "learner": "learn"})
     config["run"] = {"part": part}
     plain = make_topology(config)
-    topology = Topology(replace(each, resumes=each.kind == "agent") for each in plain)
+    topology = Topology(replace(each, sends="rows" * (each.kind == "agent")) for each in plain)
     launcher = SerialLauncher(config, topology, make_run(run_folder, config), restarts=True)
     launcher.launch()
 

@@ -208,13 +208,13 @@ def test_an_address_in_use_is_one_line(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("part", [1, 4])
-def test_the_starts_of_a_component_that_resumes_are_one_incarnation_in_a_part(
+def test_the_starts_of_a_component_that_sends_the_same_are_one_incarnation_in_a_part(
     run_folder: Path, part: int
 ) -> None:
     config = make_config({"learner": "learn", "agent-0": "work"})
     config["run"] = {"part": part}
     plain = make_topology(config)
-    topology = Topology(replace(each, resumes=each.kind == "agent") for each in plain)
+    topology = Topology(replace(each, sends="rows" * (each.kind == "agent")) for each in plain)
     folder = make_run(run_folder, config)
     addresses = make_addresses(topology, config, folder)
     write_run_files(folder, topology, addresses)

@@ -195,7 +195,7 @@ def offer(sender: SenderWindow, count: int = 1) -> list[int]:
     """Cuts chunks as a sender does; gives the numbers of those that are kept."""
     kept = []
     for _ in range(count):
-        if not sender.skip(ROWS):
+        if not sender.skip():
             kept.append(sender.next_sequence)
             keep(sender)
     return kept
@@ -206,6 +206,8 @@ def test_what_an_earlier_process_has_sent_is_skipped() -> None:
     sender.on_acks(0.1, 7, 3, 30)
     assert offer(sender, 5) == [4, 5]
     assert send_all(sender) == [4, 5]
+    assert (sender.pushed, sender.inserted, sender.unacked, sender.acked) == (50, 30, 20, 3)
+    sender.on_acks(0.2, 7, 3, 30)
     assert (sender.pushed, sender.inserted, sender.unacked, sender.acked) == (50, 30, 20, 3)
     sender.on_acks(0.2, 7, 5, 50)
     assert sender.empty
@@ -219,7 +221,8 @@ def test_what_is_under_way_before_the_first_ack_is_acked_with_it() -> None:
     # Of the process before; its own two are duplicates.
     sender.on_acks(0.1, 7, 4, 40)
     assert sender.empty
-    assert (sender.acked, sender.inserted) == (2, 20)
+    # Rows of all processes are those of the sender.
+    assert (sender.acked, sender.pushed, sender.inserted) == (2, 40, 40)
     assert offer(sender, 3) == [5]
     assert (sender.pushed, sender.inserted, sender.acked) == (50, 40, 4)
     send_all(sender)
@@ -227,12 +230,50 @@ def test_what_is_under_way_before_the_first_ack_is_acked_with_it() -> None:
     assert (sender.inserted, sender.dropped) == (50, 0)
 
 
-def test_what_another_replay_has_handled_is_not_sent_again() -> None:
-    """As of a sender that goes on: what was acked and is lost with a shard stays lost."""
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_replay_that_has_lost_what_it_had_acked_gets_it_again(kept: int) -> None:
     sender = resuming()
-    sender.on_acks(0.1, 7, 2, 20)
-    sender.on_acks(0.2, 8)
-    assert offer(sender, 3) == [3]
+    sender.on_acks(0.1, 7)
+    assert offer(sender, 4) == [1, 2, 3, 4]
+    send_all(sender)
+    sender.on_acks(0.2, 7, 3, 30)
+    sender.on_acks(0.3, 8, kept, kept * ROWS)
+    assert sender.again
+    assert send_all(sender) == []
+    assert offer(sender, 4) == [1, 2, 3, 4][kept:]
+    assert send_all(sender) == [1, 2, 3, 4][kept:]
+    sender.on_acks(0.4, 8, 4, 40)
+    assert sender.empty
+    assert (sender.pushed, sender.inserted, sender.dropped) == (40, 40, 0)
+
+
+def test_a_replay_that_goes_on_gets_only_what_is_unacked() -> None:
+    sender = resuming()
+    sender.on_acks(0.1, 7)
+    offer(sender, 4)
+    send_all(sender)
+    sender.on_acks(0.2, 7, 2, 20)
+    sender.on_acks(0.3, 8, 3, 30)
+    assert not sender.again
+    assert send_all(sender) == [4]
+    assert (sender.pushed, sender.inserted, sender.unacked) == (40, 30, 10)
+
+
+def test_rows_of_an_earlier_part_of_the_run_are_not_those_of_this_one() -> None:
+    sender = resuming()
+    sender.on_acks(0.1, 7, 3, 0)
+    assert offer(sender, 5) == [4, 5]
+    send_all(sender)
+    assert (sender.pushed, sender.inserted, sender.unacked) == (20, 0, 20)
+    sender.on_acks(0.2, 7, 5, 10, 10)
+    assert (sender.pushed, sender.inserted, sender.dropped, sender.unacked) == (20, 10, 10, 0)
+
+
+def test_one_that_resumes_waits_for_the_first_acks() -> None:
+    sender = resuming()
+    assert not sender.ready
+    sender.on_acks(0.1, 7)
+    assert sender.ready
 
 
 def test_only_a_window_that_resumes_skips() -> None:
@@ -245,10 +286,10 @@ def test_only_a_window_that_resumes_skips() -> None:
 @pytest.mark.parametrize("dropped", [0, 1, 2])
 def test_rows_that_replay_has_dropped_before_are_dropped_in_the_sum(dropped: int) -> None:
     sender = resuming()
-    sender.on_acks(0.1, 7, 5, (5 - dropped) * ROWS)
+    sender.on_acks(0.1, 7, 5, (5 - dropped) * ROWS, dropped * ROWS)
     assert offer(sender, 8) == [6, 7, 8]
     send_all(sender)
-    sender.on_acks(0.2, 7, 8, (8 - dropped) * ROWS)
+    sender.on_acks(0.2, 7, 8, (8 - dropped) * ROWS, dropped * ROWS)
     assert (sender.pushed, sender.inserted, sender.dropped) == (80, 80 - 10 * dropped, 10 * dropped)
 
 
@@ -256,8 +297,8 @@ def test_a_goodbye_that_was_handled_is_skipped() -> None:
     sender = resuming()
     sender.on_acks(0.1, 7, 3, 20)
     assert offer(sender, 2) == []
-    assert sender.skip(0)
-    assert not sender.skip(0)
+    assert sender.skip()
+    assert not sender.skip()
     assert sender.empty
     assert (sender.pushed, sender.inserted) == (20, 20)
 
@@ -268,7 +309,7 @@ class TwinReplay:
     def __init__(self) -> None:
         self.incarnation = 1
         self.handled = 0
-        self.inserted = 0
+        self.inserted = self.dropped = 0
         self.ever: list[int] = []
 
     def take(self, sequence: int, acked: int, accept: bool) -> None:
@@ -279,11 +320,12 @@ class TwinReplay:
         self.ever.append(sequence)
         if accept:
             self.inserted += ROWS
+        else:
+            self.dropped += ROWS
 
     def restart(self) -> None:
         self.incarnation += 1
-        self.handled = 0
-        self.inserted = 0
+        self.handled = self.inserted = self.dropped = 0
 
 
 OFTEN = ["keep", "send", "arrive", "tell"]
@@ -329,7 +371,9 @@ def test_whatever_happens_every_chunk_is_handled_and_none_is_missed(events: list
     assert set(replay.ever) == set(range(1, sender.next_sequence))
 
 
-AGAIN = st.lists(st.sampled_from([*OFTEN, *OFTEN, "refuse", "again", "late"]), max_size=120)
+AGAIN = st.lists(
+    st.sampled_from([*OFTEN, *OFTEN, "refuse", "again", "late", "restart"]), max_size=120
+)
 
 
 @settings(max_examples=examples(150))
@@ -337,42 +381,44 @@ AGAIN = st.lists(st.sampled_from([*OFTEN, *OFTEN, "refuse", "again", "late"]), m
 def test_processes_that_send_the_same_send_each_chunk_until_it_is_handled(
     events: list[str],
 ) -> None:
-    """A sender that resumes is killed again and again; replay goes on."""
+    """A sender that resumes is killed again and again; so is replay, with all that it has."""
     sender, replay, now = resuming(), TwinReplay(), 0.0
-    pipe: list[tuple[int, int]] = []
-    late: list[tuple[int, int, int]] = []
-    refused, count = 0, 12
+    pipe: list[int] = []
+    late: list[tuple[int, int, int, int]] = []
+    count = 12
     rounds = ["keep", "send", "arrive", "wait", "tell"]
     for event in [*events, *rounds * 40]:
         now += 0.1
         if event == "keep" and sender.next_sequence <= count:
             offer(sender)
         elif event == "send" and (kept := sender.next_to_send()) is not None:
-            pipe.append((kept.sequence, sender.acked))
+            pipe.append(kept.sequence)
             sender.sent(now)
         elif event in ("arrive", "refuse") and pipe:
-            before = replay.handled
-            replay.take(*pipe.pop(0), accept=event == "arrive")
-            refused += event == "refuse" and replay.handled > before
+            replay.take(pipe.pop(0), acked=0, accept=event == "arrive")
         elif event == "again":
             sender = resuming()
             late.clear()
         elif event == "late":
-            late.append((replay.incarnation, replay.handled, replay.inserted))
+            late.append((replay.incarnation, replay.handled, replay.inserted, replay.dropped))
+        elif event == "restart":  # what is under way may come to the next one
+            replay.restart()
+            replay.ever.clear()
         elif event == "wait":
             now += 2.0
         elif event == "tell":
             for each in late:
                 sender.on_acks(now, *each)
             late.clear()
-            sender.on_acks(now, replay.incarnation, replay.handled, replay.inserted)
+            last = replay.incarnation, replay.handled, replay.inserted, replay.dropped
+            sender.on_acks(now, *last)
             sender.resend_if_still(now)
         assert sender.pushed == sender.inserted + sender.dropped + sender.unacked
     assert sender.empty
     # Each once, in its order.
     assert replay.ever == list(range(1, count + 1))
-    assert replay.inserted == (count - refused) * ROWS
     assert sender.pushed == count * ROWS
+    assert (sender.inserted, sender.dropped) == (replay.inserted, replay.dropped)
 
 
 def test_another_shard_gets_what_is_not_acked_and_counts_on_its_own() -> None:

@@ -68,6 +68,50 @@ def test_holes_and_duplicates_are_counted(
     }
 
 
+def test_of_a_sender_that_sends_all_again_nothing_is_taken_after_a_gap() -> None:
+    ledger = AckTracker()
+    ledger.in_order = {"a"}
+    found = []
+    for sequence in (3, 1, 3, 2, 2, 3):
+        chunk = numbered(sequence)
+        found.append(ledger.admit(chunk))
+        if found[-1]:
+            ledger.count_inserted(chunk)
+        # What was not taken is acked, too: as not handled.
+        assert len(ledger.acks(news=True)) == 1
+    assert found == [False, True, False, True, False, True]
+    totals = ledger.totals()
+    assert (totals["inserted"], totals["duplicates"], totals["holes"]) == (6, 2, 0)
+
+
+@pytest.mark.parametrize("left", ["", "ended", "closed"])
+def test_the_next_part_of_a_run_goes_on_behind_what_was_handled_of_a_sender(left: str) -> None:
+    now = [0.0]
+    first, second = AckTracker(lambda: now[0], quiet_seconds=1.0), AckTracker()
+    feed(first, 1, 2)
+    if left:
+        first.goodbye(("a", 1), {"rows": 4, "seq": 3})
+    if left == "closed":
+        for _ in range(4):
+            now[0] += 0.4
+            first.close()
+        assert first.senders()["a/1"]["closed"]
+    state = json.loads(json.dumps(first.state()))
+    second.carry(state, {"a"}, 2)
+    assert second.acks() == [Ack("a", 2, 2, 0, 0)]
+    assert second.totals()["pushed"] == second.totals()["elsewhere"] == 0
+    third = numbered(3, incarnation=2)
+    third.rows = 2
+    assert not second.admit(numbered(2, incarnation=2))
+    assert second.admit(third)
+    second.count_inserted(third)
+    assert second.acks() == [Ack("a", 2, 3, 2, 0)]
+    assert second.totals()["pushed"] == 2
+    other = AckTracker()
+    other.carry(state, {"b"}, 2)
+    assert other.acks() == []
+
+
 def test_dropped_chunks_are_handled_and_counted_by_reason() -> None:
     ledger = AckTracker()
     feed(ledger, 1)
