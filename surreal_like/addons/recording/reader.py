@@ -49,7 +49,7 @@ class Shard:
         damages: what is left out.
 
     Raises:
-        SegmentError: a file is no segment, or of another format; names both.
+        SegmentError: a file is of another format; names both.
         UsageError: its segments are of several runs, or have several specs; names both.
     """
 
@@ -66,9 +66,13 @@ class Shard:
     def _add(self, segment: Segment) -> None:
         if segment.damage is not None:
             self.damages.append(segment.damage)
-        about = segment.read(segment.heads[0]) if segment.heads else None
-        if about is None or isinstance(about, Damage):
-            self.damages.append(about or Damage(segment.path, "has no record: it is left out"))
+        if not segment.heads:
+            if segment.damage is None:
+                self.damages.append(Damage(segment.path, "has no record: it is left out"))
+            return
+        about = segment.read(segment.heads[0])
+        if isinstance(about, Damage):
+            self.damages.append(about)
             return
         if complaint := ABOUT.complaint(about):
             self.damages.append(Damage(segment.path, f"its first record is wrong: {complaint}"))
@@ -165,7 +169,7 @@ class Recording:
 
     Raises:
         UsageError: there is no recording, or it is not of one run; or it has no such policy.
-        SegmentError: a file is no segment, or of another format.
+        SegmentError: a file is of another format.
     """
 
     def __init__(self, path: str | Path, policy: str | None = None) -> None:

@@ -238,6 +238,21 @@ def test_a_segment_whose_first_record_is_damaged_is_left_out(tmp_path: Path) -> 
     assert of_second.startswith(f"{second}: record 3 at byte")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"SLR", bytes(4096), b"SLREC\1\0\0", b"SLREC\1\0\0" + bytes(4096)],
+    ids=["short", "zeros", "begun", "begun, then zeros"],
+)
+def test_a_file_that_a_loss_of_power_has_left_is_named_once(tmp_path: Path, content: bytes) -> None:
+    path = write_shard(tmp_path, [numbered(1)]).path / "replay-0" / "000001.seg"
+    path.write_bytes(content)
+    recording = Recording(tmp_path)
+    assert len(list(recording.chunks())) == 1
+    (damage,) = recording.damages
+    assert str(damage).startswith(f"{path}: ")
+    assert str(damage).endswith("left out")
+
+
 def test_a_segment_that_does_not_say_what_it_is_of_is_left_out(tmp_path: Path) -> None:
     shard = write_shard(tmp_path, [numbered(1)])
     path = shard.path / "replay-0" / "000001.seg"
