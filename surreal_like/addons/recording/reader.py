@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,32 +125,42 @@ def refuse_other(path: Path, about: dict[str, Any], other: Path, others: dict[st
 
 
 def open_shards(path: str | Path) -> tuple[Path, list[Shard]]:
-    """Returns the folder of a recording, and all its shards; errors are those of `Recording`."""
+    """Returns the folder of a recording, and all its shards, those without a segment last.
+
+    Errors are those of `Recording`.
+    """
     if not Path(path).is_dir():
         raise UsageError(f"{path}: there is no such folder, so it has no recording")
     run = RunFolder(path)
     place = run.recording if run.recording.is_dir() else run.path
     below = [place] if list_segments(place) else sorted(place.glob("*"))
     folders = [each for each in below if is_shard(each) and list_segments(each)]
-    found = list(map(Shard, folders))
-    shards = [shard for shard in found if shard.segments]
-    damages = [str(damage) for shard in found for damage in shard.damages]
-    if not shards and damages:
+    shards = sorted(map(Shard, folders), key=lambda shard: not shard.segments)
+    damages = [damage for shard in shards for damage in shard.damages]
+    readable = [shard for shard in shards if shard.segments]
+    if not readable and damages:
         raise UsageError(f"{path} has no recording that can be read: {damages[0]}")
-    if not shards:
+    if not readable:
         raise UsageError(
             f"{path} has no recording: train with session_config.record.what=all, play with "
             "surreal-like record, or write own logs with surreal_like.RecordingWriter"
         )
-    first = shards[0]
-    for other in shards[1:]:
+    first = readable[0]
+    for other in readable[1:]:
         refuse_other(first.segments[0].path, first.about, other.segments[0].path, other.about)
     return place, shards
 
 
 def list_policies(shards: Sequence[Shard]) -> list[str]:
     """Returns the names of the policies of which shards are."""
-    return sorted({shard.about["run"]["policy"] for shard in shards})
+    return sorted({shard.about["run"]["policy"] for shard in shards if shard.segments})
+
+
+def _of_policy(shards: Iterable[Shard], policy: str) -> list[Shard]:
+    """Returns the shards of a policy, and those of which nothing says which policy they are of."""
+    return [
+        shard for shard in shards if not shard.segments or shard.about["run"]["policy"] == policy
+    ]
 
 
 class Recording:
@@ -165,7 +175,7 @@ class Recording:
 
     Attributes:
         path: the folder with the folders of the shards.
-        shards: those of the policy.
+        shards: those of the policy; those of which nothing can be read come last.
 
     Raises:
         UsageError: there is no recording, or it is not of one run; or it has no such policy.
@@ -180,7 +190,7 @@ class Recording:
         if policy is not None and policy not in names:
             raise UsageError(f"{path} has no policy {policy}, it has {', '.join(names)}")
         self.policy = policy or names[0]
-        self.shards = [shard for shard in shards if shard.about["run"]["policy"] == self.policy]
+        self.shards = _of_policy(shards, self.policy)
         self._damages: dict[Damage, None] = {}
 
     @property
@@ -208,7 +218,10 @@ class Recording:
 
     def check(self) -> None:
         """Reads what the chunks do not need, so that :attr:`damages` has all damage."""
-        for shard in self.shards:
+        others = [each for each in sorted(self.path.glob("*")) if not is_shard(each)]
+        journals = _of_policy(map(Shard, filter(list_segments, others)), self.policy)
+        self._damages |= dict.fromkeys(damage for each in journals for damage in each.damages)
+        for shard in (*self.shards, *journals):
             counted = set(shard.stored_chunks)
             for segment in shard.segments:
                 for head in segment.heads:

@@ -289,6 +289,18 @@ def test_data_names_what_is_damaged_and_ends_with_1(
         assert said.out.splitlines()[-1].startswith("left out  ")
 
 
+def test_data_ends_with_1_for_a_shard_of_which_nothing_can_be_read(
+    command: Command, tmp_path: Path
+) -> None:
+    for shard in range(2):
+        write_shard(tmp_path / "run", [numbered(1)], name=f"replay-{shard}")
+    (path,) = list_segments(tmp_path / "run" / "recording" / "replay-1")
+    path.write_bytes(bytes(4096))
+    said = command("data", "run")
+    assert (said.code, said.err) == (1, "")
+    assert f"left out   {path.relative_to(tmp_path)}: is no segment of a recording" in said.out
+
+
 def test_data_of_a_recording_without_an_episode(command: Command, tmp_path: Path) -> None:
     write_shard(tmp_path / "run", [chunk_of("F")])
     said = command("data", "run")

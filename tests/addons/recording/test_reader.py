@@ -16,6 +16,7 @@ from surreal_like.addons.recording.reader import Recording, load_recording
 from surreal_like.addons.recording.segments import (
     Kind,
     Record,
+    SegmentedWriter,
     SegmentError,
     SegmentWriter,
     list_segments,
@@ -41,6 +42,13 @@ def of_policy(path: Path, policy: str, *sequences: int, **given: Any) -> None:
         chunk.policy = policy
     name = "replay-0" if policy == "default" else f"replay-{policy}-0"
     write_shard(path, chunks, name=name, **given)
+
+
+def flip(path: Path, place: int) -> None:
+    """Damages one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
 
 
 def test_all_shards_are_read_one_after_the_other(tmp_path: Path) -> None:
@@ -227,15 +235,49 @@ def test_a_segment_whose_first_record_is_damaged_is_left_out(tmp_path: Path) -> 
     write_shard(tmp_path, [numbered(1)])
     write_shard(tmp_path, [numbered(2)], goes_on=True, inserted=3)
     first, second = list_segments(tmp_path / "recording" / "replay-0")
-    data = bytearray(first.read_bytes())
-    data[60] ^= 1
-    first.write_bytes(data)
+    flip(first, 60)
     second.write_bytes(second.read_bytes()[:-1])
     recording = Recording(tmp_path)
     assert not list(recording.chunks())
     of_first, of_second = map(str, recording.damages)
     assert of_first.startswith(f"{first}: record 1 at byte 8")
     assert of_second.startswith(f"{second}: record 3 at byte")
+
+
+def test_a_shard_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:
+    for shard in range(3):
+        chunk = numbered(1, sender=f"agent-{shard}")
+        write_shard(tmp_path, [chunk], name=f"replay-{shard}")
+    (path,) = list_segments(tmp_path / "recording" / "replay-0")
+    flip(path, 60)
+    for policy in (None, "default"):
+        recording = Recording(tmp_path, policy)
+        assert [shard.name for shard, _ in recording.chunks()] == ["replay-1", "replay-2"]
+        assert recording.run["id"] == "a-run"
+        (damage,) = recording.damages
+        assert str(damage).startswith(f"{path}: record 1 at byte 8")
+
+
+@pytest.mark.parametrize("place", [12, 60, 200], ids=["head", "first record", "later record"])
+def test_a_check_also_reads_what_learners_have_written(tmp_path: Path, place: int) -> None:
+    write_shard(tmp_path, [numbered(1)])
+    folder = tmp_path / "recording" / "learner"
+    own = Message("about", {"run": Recording(tmp_path).run, "specs": Recording(tmp_path).specs})
+    writer = SegmentedWriter(folder, encode(own))
+    writer.append([Record(Kind.START, 0, 0.0, encode(Message("start", {"content": "x" * 300})))])
+    writer.close()
+    recording = Recording(tmp_path)
+    recording.check()
+    assert not recording.damages
+    (path,) = list_segments(folder)
+    flip(path, place if place < 200 else path.stat().st_size - 200)
+    recording.check()
+    (damage,) = recording.damages
+    assert str(damage).startswith(f"{path}: record ")
+    # One shard alone has no learner.
+    alone = Recording(tmp_path / "recording" / "replay-0")
+    alone.check()
+    assert not alone.damages
 
 
 @pytest.mark.parametrize(
