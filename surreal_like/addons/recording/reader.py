@@ -8,7 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from session.errors import DecodeError, UsageError
+import numpy as np
+
+from session import nest
+from session.errors import ConfigError, DecodeError, UsageError
 from session.folder import RunFolder
 from session.process.component import split_name
 from session.wire import Message
@@ -22,10 +25,14 @@ from surreal_like.addons.recording.segments import (
     list_segments,
 )
 from surreal_like.addons.recording.sources import SOURCES
-from surreal_like.experience.chunk import CHUNK, Chunk
+from surreal_like.data.columns import manifest_of
+from surreal_like.experience.chunk import CHUNK, GRADIENT, REQUIRED_COLUMNS, Chunk
+from surreal_like.replay.chunk_validator import ChunkValidator
 
 # Sender, its incarnation, and the number of a chunk.
 _Key = tuple[str, int, int]
+# First parts of the names of columns that the specs have.
+_OF_SPECS = ("obs", "action")
 
 
 class StoredRecord(NamedTuple):
@@ -59,6 +66,7 @@ class Shard:
         self.damages: list[Damage] = []
         self.about: dict[str, Any] = {}
         self.abouts: list[Message] = []
+        self._validator: ChunkValidator | None = None
         for path in list_segments(folder):
             if path.stat().st_size:
                 self._add(Segment(path))
@@ -74,7 +82,7 @@ class Shard:
         if isinstance(about, Damage):
             self.damages.append(about)
             return
-        if complaint := ABOUT.complaint(about):
+        if complaint := ABOUT.complaint(about) or _complain_of(about.fields["specs"]):
             self.damages.append(Damage(segment.path, f"its first record is wrong: {complaint}"))
             return
         if self.segments:
@@ -98,6 +106,45 @@ class Shard:
                 elif head.kind is Kind.CHUNK and head.number < limit:
                     found.append(StoredRecord(segment, head))
         return found[::-1]
+
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Returns why a chunk does not have the rows of this shard; None if it has."""
+        try:
+            validator = self._validator or _make_validator(self.about["specs"], chunk)
+        except ValueError as error:
+            return str(error)
+        validator.suspect(chunk.sender)
+        wrong = validator.refusal(chunk)
+        if wrong is None:
+            self._validator = validator
+        return None if wrong is None else wrong[1]
+
+
+def _make_validator(specs: dict[str, Any], chunk: Chunk) -> ChunkValidator:
+    """Returns a validator of chunks that have the same further columns as this one.
+
+    Raises:
+        ValueError: the names of these are no nest.
+    """
+    further = {
+        name: form
+        for name, form in manifest_of(chunk.columns, axes=2).items()
+        if name.partition("/")[0] not in _OF_SPECS
+    }
+    nest.unflatten(further, "extras")
+    shared = {name: (np.dtype(each), ()) for name, each in REQUIRED_COLUMNS.items()}
+    return ChunkValidator(specs, further | shared)
+
+
+def _complain_of(specs: dict[str, Any]) -> str | None:
+    """Returns what is wrong with the specs of a segment."""
+    if not all(specs.values()):
+        return f"its specs are {specs}"
+    try:
+        ChunkValidator(specs)
+    except (ConfigError, TypeError, ValueError) as error:
+        return str(error)
+    return None
 
 
 def is_shard(folder: Path) -> bool:
@@ -274,7 +321,7 @@ class Recording:
         A chunk is sent again to a shard that has lost it, and to another one.
         """
         for segment, head in shard.stored_chunks:
-            chunk = self._read(segment, head)
+            chunk = self._read(shard, segment, head)
             if chunk is None:
                 continue
             # What sends recorded rows sends the same in each part of a run.
@@ -284,17 +331,24 @@ class Recording:
                 seen.add(key)
                 yield chunk
 
-    def _read(self, segment: Segment, head: Head) -> Chunk | None:
+    def _read(self, shard: Shard, segment: Segment, head: Head) -> Chunk | None:
         """Returns the chunk of a record, or notes why it is left out."""
         message = segment.read(head)
         if not isinstance(message, Damage):
             reason = CHUNK.complaint(message)
             if reason is None:
                 try:
-                    return Chunk.from_message(message)
+                    chunk = Chunk.from_message(message)
+                    reason = shard.refusal(chunk)
+                    if reason is None:
+                        return chunk
                 except DecodeError as error:
                     reason = str(error)
-            message = Damage(segment.path, f"the chunk of row {head.number:,} is wrong: {reason}")
+            what = f"the chunk of row {head.number:,} is wrong: {reason}"
+            if GRADIENT in message.arrays:
+                # One line for all of them.
+                what = "it holds gradients of agents in place of rows: they are left out"
+            message = Damage(segment.path, what)
         self._damages[message] = None
         return None
 
