@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from session.errors import ConfigError
 from surreal_like.addons.recording.dataset import open_source
 from surreal_like.addons.recording.sources import DATASET_KEY, DEMOS_KEY, path_in
 from surreal_like.data.policy_names import DEFAULT_POLICY
-from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.replay import load_replay_class
 from surreal_like.replay.table import Table
 
@@ -38,16 +36,16 @@ def check_recording(config: Config, replay: type[Any], *, synchronous: bool, her
         _check_dataset(config, replay, path)
         # It may lie on other machines.
         seen = here or Path(path).is_dir()
-        chunks = _check_room(config, DATASET_KEY, settings.capacity) if seen else []
-        begins = _count_begins(chunks, sum(replay.steps_of_sample(config.learner_config)))
+        steps = sum(replay.steps_of_sample(config.learner_config))
+        rows, begins = _count(config, DATASET_KEY, settings.capacity, steps) if seen else (0, 0)
         if seen and settings.min_size > begins and not acting:
             raise ConfigError(
                 f"learner_config.replay.min_size is {settings.min_size:,}, but samples begin at "
-                f"only {begins:,} of the {_count_rows(chunks):,} rows of {path}, as an episode's "
-                f"last row has no next one, and no others come: set it to {begins:,} or less"
+                f"only {begins:,} of the {rows:,} rows of {path}, as an episode's last row has no "
+                f"next one, and no others come: set it to {begins:,} or less"
             )
     if (path := path_in(config, DEMOS_KEY)) and (here or Path(path).is_dir()):
-        _check_room(config, DEMOS_KEY, settings.demos.capacity)
+        _count(config, DEMOS_KEY, settings.demos.capacity)
 
 
 def refuse_unrepeatable(config: Config) -> None:
@@ -87,28 +85,31 @@ def _check_dataset(config: Config, replay: type[Any], path: str) -> None:
         )
 
 
-def _check_room(config: Config, key: str, capacity: int) -> Sequence[Chunk]:
-    """Returns the recorded chunks; refuses more rows than replay holds."""
+def _count(config: Config, key: str, capacity: int, steps: int = 1) -> tuple[int, int]:
+    """Returns the recorded rows, and those at which samples of so many steps begin.
+
+    These may be a few more: none begins at the last row of an episode, and where a stream is cut,
+    its last steps lack others.
+
+    Raises:
+        ConfigError: there are more rows than replay holds, or none.
+    """
     recording = open_source(config, key, config.get("policy", DEFAULT_POLICY))
-    chunks = [chunk for _, chunk in recording.chunks()]
-    rows = _count_rows(chunks)
+    rows = begins = 0
+    streams: set[tuple[str, int, int]] = set()
+    # A recording may be larger than the memory: no chunk is kept.
+    for _, chunk in recording.chunks():
+        rows += chunk.size
+        begins += chunk.count_steps()
+        streams |= {(chunk.sender, chunk.incarnation, number) for number in chunk.streams}
+    where = f"{key} is {path_in(config, key)}"
+    if not rows:
+        damage = f": {recording.damages[0]}" if recording.damages else ""
+        raise ConfigError(f"{where}, which has no rows to learn from{damage}")
     if rows > capacity:
-        where = "learner_config.replay" + (".demos" if key == DEMOS_KEY else "")
+        setting = "learner_config.replay" + (".demos" if key == DEMOS_KEY else "")
         raise ConfigError(
-            f"{key} is {path_in(config, key)} of {rows:,} rows, but {where}.capacity is "
+            f"{where} of {rows:,} rows, but {setting}.capacity is "
             f"{capacity:,}: {rows - capacity:,} rows would be lost; raise it"
         )
-    return chunks
-
-
-def _count_rows(chunks: Sequence[Chunk]) -> int:
-    return sum(chunk.size for chunk in chunks)
-
-
-def _count_begins(chunks: Sequence[Chunk], steps: int) -> int:
-    """Returns a number of rows at which samples of so many steps begin; it may be a few more.
-
-    None begins at the last row of an episode. Where a stream is cut, its last steps lack others.
-    """
-    streams = {(each.sender, each.incarnation, n) for each in chunks for n in each.streams}
-    return sum(map(Chunk.count_steps, chunks)) - len(streams) * (steps - 1)
+    return rows, begins - len(streams) * (steps - 1)
