@@ -12,6 +12,7 @@ import numpy as np
 
 from session import nest
 from session.errors import ConfigError, DecodeError, UsageError
+from session.file_limit import raise_file_limit
 from session.folder import RunFolder
 from session.process.component import split_name
 from session.wire import Message
@@ -67,6 +68,8 @@ class Shard:
         self.about: dict[str, Any] = {}
         self.abouts: list[Message] = []
         self._validator: ChunkValidator | None = None
+        # A mapped file stays open.
+        raise_file_limit()
         for path in list_segments(folder):
             if path.stat().st_size:
                 self._add(Segment(path))

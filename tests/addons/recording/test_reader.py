@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 from collections.abc import Callable
 from itertools import chain
@@ -37,7 +39,6 @@ from tests.addons.recording.recorded import (
     write_shard,
 )
 from tests.surreal_like.replay.chunks import chunk_of
-
 
 Columns = dict[str, Array]
 
@@ -165,6 +166,18 @@ def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"SLREC\1", b"SLREC\2", 1))
     with pytest.raises(SegmentError, match=r"has format 2 of recordings, this version reads 1"):
         Recording(tmp_path)
+
+
+def test_more_segments_than_the_soft_limit_of_open_files_are_read(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = len(os.listdir("/proc/self/fd")) + 20
+    for n in range(40):
+        write_shard(tmp_path, [numbered(n + 1)], goes_on=True, inserted=3 * n)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        assert len(keys(tmp_path)) == 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_chunk_that_two_shards_have_got_is_read_once(tmp_path: Path) -> None:
