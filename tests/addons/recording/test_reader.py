@@ -21,6 +21,7 @@ from surreal_like.addons.recording.reader import Recording, load_recording
 from surreal_like.addons.recording.segments import (
     Kind,
     Record,
+    Segment,
     SegmentedWriter,
     SegmentError,
     SegmentWriter,
@@ -231,6 +232,18 @@ def test_what_is_damaged_is_left_out_and_named(tmp_path: Path) -> None:
     # Read again, it is named once.
     assert len(list(recording)) == 2
     assert len(recording.damages) == 1
+
+
+def test_what_follows_wrong_numbers_is_left_out_with_one_line(tmp_path: Path) -> None:
+    write_shard(tmp_path, [numbered(n) for n in (1, 2, 3)])
+    (path,) = list_segments(tmp_path / "recording" / "replay-0")
+    at = Segment(path).heads[3].at
+    flip(path, at + 10)
+    recording = Recording(tmp_path)
+    assert [chunk.sequence for _, chunk in recording.chunks()] == [1]
+    (damage,) = recording.damages
+    said = f"record 4 at byte {at:,} has wrong numbers: it and what follows is left out"
+    assert str(damage) == f"{path}: {said}"
 
 
 def test_a_record_that_is_no_chunk_is_left_out_and_named(tmp_path: Path) -> None:
