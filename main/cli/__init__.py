@@ -15,6 +15,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import SurrealError, UsageError, describe, is_of_users_code
 from session.folder import UNPACKED
 from session.hidden import hide_secrets
+from session.show.text import printable
 from session.version import VERSION
 
 INTERRUPTED = 130
@@ -69,7 +70,7 @@ _TOKEN = re.compile(r"\b(s[lg]1-)[\w=-]+")
 def show_error(error: object) -> None:
     """Writes an error as one line, without the secrets of tokens and URLs."""
     line = _TOKEN.sub(r"\1...", hide_secrets(" ".join(str(error).split())))
-    sys.stderr.write(f"surreal-like: error: {line}\n")
+    sys.stderr.write(f"surreal-like: error: {printable(line)}\n")
 
 
 def _run(words: list[str]) -> int:

@@ -12,7 +12,7 @@ from session.launchers.instruction import Event
 from session.show.overview import heading, headline
 from session.show.progress import shown_evaluations
 from session.show.run_view import RunView
-from session.show.text import count, decimal, duration, percent
+from session.show.text import count, decimal, duration, percent, printable
 from session.tensorplex.pages import PAGES
 from surreal_like.run.observer import INTERRUPTED, RunObserver
 
@@ -81,7 +81,7 @@ def is_news(event: Event) -> bool:
 
 def event_line(event: Mapping[str, Any]) -> str:
     """Formats an event as one line."""
-    kind, detail = event.get("event"), " ".join(str(event.get("detail", "")).split())
+    kind, detail = event.get("event"), printable(" ".join(str(event.get("detail", "")).split()))
     if kind == "evaluation" and detail.endswith("(again)"):
         return f"the same on new episodes: {detail.removesuffix(' (again)')}"
     if kind == "evaluation":

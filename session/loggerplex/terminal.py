@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from typing import Self
 
+from session.show.text import printable
+
 # Environment variable: path of the terminal if stderr also goes to a file, as in tmux.
 TERMINAL = "SURREAL_LIKE_TERMINAL"
 _STANDARD_ERROR = 2
@@ -49,7 +51,7 @@ class Terminal:
 
     def line(self, text: str) -> None:
         """Shows a line; a part that cannot be written at once is lost here, but is in the log."""
-        shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+        shown = printable(text)
         if self._descriptor >= 0:
             with suppress(OSError):
                 os.write(self._descriptor, f"{shown}\n".encode("utf-8", "backslashreplace"))

@@ -19,7 +19,7 @@ from session.process.component import Topology
 from session.process.heartbeat import ALIVE, Beat, State, read_beats
 from session.show.components import ComponentRow, component_row, find_absence
 from session.show.progress import TRAINING_RETURN, Progress
-from session.show.text import duration
+from session.show.text import duration, printable
 from session.tail import Tail
 from session.tensorplex.pages import PAGES, Pages
 
@@ -390,7 +390,7 @@ class RunView:
         began = (self.config.get("run") or {}).get("started", 0.0)
         for event in self._warnings.objects():
             if event["event"] in _LASTING and (event.get("time") or 0.0) >= began:
-                detail = " ".join(str(event.get("detail")).split())
+                detail = printable(" ".join(str(event.get("detail")).split()))
                 self._failed.append(f"{event.get('component')}: {event['event']}: {detail}")
         return [*dict.fromkeys(self._failed), *self._list_killed(), *self._list_lost()]
 

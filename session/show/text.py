@@ -88,6 +88,13 @@ def ago(seconds: float | None) -> str:
     return MISSING if seconds is None else f"{short_time(seconds)} ago"
 
 
+def printable(text: str) -> str:
+    """Returns a text with a ? for each control character, which a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def columns(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -95,7 +102,7 @@ def columns(
     right: Sequence[int] = (),
     gap: str = GAP,
 ) -> str:
-    """Formats a table as lines.
+    """Formats a table as lines; a cell may hold any text, and stays in its line.
 
     Args:
         head: titles; empty for a table without them.
@@ -103,7 +110,7 @@ def columns(
         right: indices of the right-aligned columns.
         gap: gap between two columns.
     """
-    every = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
+    every = [list(map(printable, row)) for row in ([head, *rows] if head else rows)]
     widths = [max(len(row[i]) for row in every) for i in range(len(every[0]))] if every else []
     lines = []
     for row in every:

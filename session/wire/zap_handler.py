@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -20,6 +18,7 @@ import zmq
 from zmq.utils import z85
 
 from session.errors import UsageError
+from session.file_limit import raise_file_limit
 from session.line_limit import LineLimit
 from session.wire.connection_limits import OpenConnection, OpenConnections, end_connection
 from session.wire.connection_monitor import (
@@ -87,7 +86,8 @@ class ZapHandler:
         self._ending = False
         # Wakes the thread's poll: ZeroMQ sockets must not be used by two threads.
         self._wake_reader, self._wake_writer = os.pipe()
-        _raise_file_limit()
+        # Refused peers must not use up the open files.
+        raise_file_limit()
         # Daemon: a process that fails before it closes its wire must still exit.
         self._thread = threading.Thread(target=self._run, name="zap-handler", daemon=True)
         self._thread.start()
@@ -266,11 +266,3 @@ def _why(number: int, value: int) -> str:
         return "it does not know this run's public key, or is none of ours"
     # Wrong keys were already reported by `_answer`.
     return "" if number == WRONG_KEY else "it did not finish the handshake"
-
-
-def _raise_file_limit() -> None:
-    """Raises the soft limit of open files, so that refused peers cannot use them up."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -17,6 +17,7 @@ there is none. Neither torch nor gymnasium is imported here.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -31,6 +32,9 @@ from surreal_like.errors import DataError, SpecError
 
 OBS_TYPES = ("float32", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "bool")
 ACTION_TYPES = ("discrete", "multi_discrete", "continuous")
+
+# Of an array that has bounds or counts, which are as large.
+_MOST_NUMBERS = 1 << 26
 
 # Lowest and highest values; None where there are none.
 Bounds: TypeAlias = tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]
@@ -296,6 +300,8 @@ def _bound_of(
 
 
 def _shaped(value: Any, dim: tuple[int, ...], dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
+    if math.prod(dim) > _MOST_NUMBERS:
+        raise SpecError(f"{where} has the shape {list(dim)}: most are {_MOST_NUMBERS:,} numbers")
     try:
         return np.broadcast_to(np.array(value, dtype), dim)
     except (ValueError, TypeError, OverflowError) as error:

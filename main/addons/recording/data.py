@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from main.cli.arguments import Group, Option, Parser
 from session.errors import UsageError
-from session.show.text import columns, count, decimal, plural, size
+from session.show.text import columns, count, decimal, plural, printable, size
 
 if TYPE_CHECKING:
     from surreal_like.addons.recording.reader import Recording
@@ -92,7 +92,7 @@ def _export(recording: Recording, given: Any) -> int:
 
     _report(given, given.to[1], to_minari(recording, given.to[1]))
     for damage in recording.damages:
-        print(f"left out: {damage}", file=sys.stderr)
+        print(f"left out: {printable(str(damage))}", file=sys.stderr)
     return 1 if recording.damages else 0
 
 

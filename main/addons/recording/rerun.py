@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from main.cli.arguments import IMPORT_PATH, RUN, Option, Parser, suggesting_import_path
 from main.cli.runs import find_run
-from session.show.text import count, plural
+from session.show.text import count, plural, printable
 
 if TYPE_CHECKING:
     from surreal_like.addons.recording.other_code import Comparison
@@ -58,8 +58,11 @@ def run(argv: Sequence[str]) -> int:
     from surreal_like.addons.recording import other_code  # imports torch
     from surreal_like.addons.recording.rerun import Repeater
 
+    def report(line: object) -> None:
+        if not given.json:
+            print(printable(str(line)))
+
     part = {"begin": given.begin, "until": given.until}
-    report = print if not given.json else lambda line: None
     with suggesting_import_path():
         folder.find_modules(given.import_path)
         if given.trace is not None:
@@ -81,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
 def _page(found: Comparison, code: str) -> str:
     lines = []
     for name, each in (("this code", found.here), (code, found.there)):
-        lines += [f"{name}: {problem}" for problem in each.problems]
+        lines += [f"{name}: {printable(problem)}" for problem in each.problems]
         if each.differs is not None:
             lines.append(f"{name} and the run: {_difference(each.differs)}")
     if found.update is None:

@@ -13,14 +13,13 @@ import numpy as np
 
 from session import nest
 from session.nest import Array
+from surreal_like.addons.recording.writer import is_written
 from surreal_like.data.casts import cast
 from surreal_like.errors import DataError
 
 _log = logging.getLogger(__name__)
 # The parts of a tuple have these names in HDF5.
 _PART = re.compile(r"(?<![^/])_index_(?=\d+(/|$))")
-# Bytes of a number that a column can hold.
-_LARGEST = 8
 
 
 @dataclass(slots=True)
@@ -121,6 +120,5 @@ def _flatten_infos(infos: Any, steps: int, prefix: str = "") -> dict[str, Array 
     if not prefix:
         return {}
     rows = np.asarray(infos)
-    is_number = rows.dtype.kind in "biuf" and rows.dtype.itemsize <= _LARGEST
-    fits = is_number and rows.ndim and len(rows) in (steps, steps + 1)
+    fits = is_written(rows.dtype) and rows.ndim and len(rows) in (steps, steps + 1)
     return {_PART.sub("", prefix): rows[len(rows) - steps :] if fits else None}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from session.errors import DecodeError, UsageError
+import numpy as np
+
+from session import nest
+from session.errors import ConfigError, DecodeError, UsageError
+from session.file_limit import raise_file_limit
 from session.folder import RunFolder
 from session.process.component import split_name
 from session.wire import Message
@@ -22,10 +26,14 @@ from surreal_like.addons.recording.segments import (
     list_segments,
 )
 from surreal_like.addons.recording.sources import SOURCES
-from surreal_like.experience.chunk import CHUNK, Chunk
+from surreal_like.data.columns import manifest_of
+from surreal_like.experience.chunk import CHUNK, GRADIENT, REQUIRED_COLUMNS, Chunk
+from surreal_like.replay.chunk_validator import ChunkValidator
 
 # Sender, its incarnation, and the number of a chunk.
 _Key = tuple[str, int, int]
+# First parts of the names of columns that the specs have.
+_OF_SPECS = ("obs", "action")
 
 
 class StoredRecord(NamedTuple):
@@ -49,7 +57,7 @@ class Shard:
         damages: what is left out.
 
     Raises:
-        SegmentError: a file is no segment, or of another format; names both.
+        SegmentError: a file is of another format; names both.
         UsageError: its segments are of several runs, or have several specs; names both.
     """
 
@@ -59,6 +67,9 @@ class Shard:
         self.damages: list[Damage] = []
         self.about: dict[str, Any] = {}
         self.abouts: list[Message] = []
+        self._validator: ChunkValidator | None = None
+        # A mapped file stays open.
+        raise_file_limit()
         for path in list_segments(folder):
             if path.stat().st_size:
                 self._add(Segment(path))
@@ -66,11 +77,15 @@ class Shard:
     def _add(self, segment: Segment) -> None:
         if segment.damage is not None:
             self.damages.append(segment.damage)
-        about = segment.read(segment.heads[0]) if segment.heads else None
-        if about is None or isinstance(about, Damage):
-            self.damages.append(about or Damage(segment.path, "has no record: it is left out"))
+        if not segment.heads:
+            if segment.damage is None:
+                self.damages.append(Damage(segment.path, "has no record: it is left out"))
             return
-        if complaint := ABOUT.complaint(about):
+        about = segment.read(segment.heads[0])
+        if isinstance(about, Damage):
+            self.damages.append(about)
+            return
+        if complaint := ABOUT.complaint(about) or _complain_of(about.fields["specs"]):
             self.damages.append(Damage(segment.path, f"its first record is wrong: {complaint}"))
             return
         if self.segments:
@@ -94,6 +109,45 @@ class Shard:
                 elif head.kind is Kind.CHUNK and head.number < limit:
                     found.append(StoredRecord(segment, head))
         return found[::-1]
+
+    def refusal(self, chunk: Chunk) -> str | None:
+        """Returns why a chunk does not have the rows of this shard; None if it has."""
+        try:
+            validator = self._validator or _make_validator(self.about["specs"], chunk)
+        except ValueError as error:
+            return str(error)
+        validator.suspect(chunk.sender)
+        wrong = validator.refusal(chunk)
+        if wrong is None:
+            self._validator = validator
+        return None if wrong is None else wrong[1]
+
+
+def _make_validator(specs: dict[str, Any], chunk: Chunk) -> ChunkValidator:
+    """Returns a validator of chunks that have the same further columns as this one.
+
+    Raises:
+        ValueError: the names of these are no nest.
+    """
+    further = {
+        name: form
+        for name, form in manifest_of(chunk.columns, axes=2).items()
+        if name.partition("/")[0] not in _OF_SPECS
+    }
+    nest.unflatten(further, "extras")
+    shared = {name: (np.dtype(each), ()) for name, each in REQUIRED_COLUMNS.items()}
+    return ChunkValidator(specs, further | shared)
+
+
+def _complain_of(specs: dict[str, Any]) -> str | None:
+    """Returns what is wrong with the specs of a segment."""
+    if not all(specs.values()):
+        return f"its specs are {specs}"
+    try:
+        ChunkValidator(specs)
+    except (ConfigError, TypeError, ValueError) as error:
+        return str(error)
+    return None
 
 
 def is_shard(folder: Path) -> bool:
@@ -121,32 +175,42 @@ def refuse_other(path: Path, about: dict[str, Any], other: Path, others: dict[st
 
 
 def open_shards(path: str | Path) -> tuple[Path, list[Shard]]:
-    """Returns the folder of a recording, and all its shards; errors are those of `Recording`."""
+    """Returns the folder of a recording, and all its shards, those without a segment last.
+
+    Errors are those of `Recording`.
+    """
     if not Path(path).is_dir():
         raise UsageError(f"{path}: there is no such folder, so it has no recording")
     run = RunFolder(path)
     place = run.recording if run.recording.is_dir() else run.path
     below = [place] if list_segments(place) else sorted(place.glob("*"))
     folders = [each for each in below if is_shard(each) and list_segments(each)]
-    found = list(map(Shard, folders))
-    shards = [shard for shard in found if shard.segments]
-    damages = [str(damage) for shard in found for damage in shard.damages]
-    if not shards and damages:
+    shards = sorted(map(Shard, folders), key=lambda shard: not shard.segments)
+    damages = [damage for shard in shards for damage in shard.damages]
+    readable = [shard for shard in shards if shard.segments]
+    if not readable and damages:
         raise UsageError(f"{path} has no recording that can be read: {damages[0]}")
-    if not shards:
+    if not readable:
         raise UsageError(
             f"{path} has no recording: train with session_config.record.what=all, play with "
             "surreal-like record, or write own logs with surreal_like.RecordingWriter"
         )
-    first = shards[0]
-    for other in shards[1:]:
+    first = readable[0]
+    for other in readable[1:]:
         refuse_other(first.segments[0].path, first.about, other.segments[0].path, other.about)
     return place, shards
 
 
 def list_policies(shards: Sequence[Shard]) -> list[str]:
     """Returns the names of the policies of which shards are."""
-    return sorted({shard.about["run"]["policy"] for shard in shards})
+    return sorted({shard.about["run"]["policy"] for shard in shards if shard.segments})
+
+
+def _of_policy(shards: Iterable[Shard], policy: str) -> list[Shard]:
+    """Returns the shards of a policy, and those of which nothing says which policy they are of."""
+    return [
+        shard for shard in shards if not shard.segments or shard.about["run"]["policy"] == policy
+    ]
 
 
 class Recording:
@@ -161,11 +225,11 @@ class Recording:
 
     Attributes:
         path: the folder with the folders of the shards.
-        shards: those of the policy.
+        shards: those of the policy; those of which nothing can be read come last.
 
     Raises:
         UsageError: there is no recording, or it is not of one run; or it has no such policy.
-        SegmentError: a file is no segment, or of another format.
+        SegmentError: a file is of another format.
     """
 
     def __init__(self, path: str | Path, policy: str | None = None) -> None:
@@ -176,7 +240,7 @@ class Recording:
         if policy is not None and policy not in names:
             raise UsageError(f"{path} has no policy {policy}, it has {', '.join(names)}")
         self.policy = policy or names[0]
-        self.shards = [shard for shard in shards if shard.about["run"]["policy"] == self.policy]
+        self.shards = _of_policy(shards, self.policy)
         self._damages: dict[Damage, None] = {}
 
     @property
@@ -204,7 +268,10 @@ class Recording:
 
     def check(self) -> None:
         """Reads what the chunks do not need, so that :attr:`damages` has all damage."""
-        for shard in self.shards:
+        others = [each for each in sorted(self.path.glob("*")) if not is_shard(each)]
+        journals = _of_policy(map(Shard, filter(list_segments, others)), self.policy)
+        self._damages |= dict.fromkeys(damage for each in journals for damage in each.damages)
+        for shard in (*self.shards, *journals):
             counted = set(shard.stored_chunks)
             for segment in shard.segments:
                 for head in segment.heads:
@@ -239,17 +306,15 @@ class Recording:
             for chunk in self._read_shard(shard, seen):
                 yield shard, chunk
 
-    def part(self, index: int, parts: int) -> Iterator[Chunk]:
-        """Yields a part of the chunks; all parts together are all chunks.
-
-        Args:
-            index: number of the part, from 0 on.
-            parts: number of all parts.
-        """
+    def parts(self, count: int) -> Iterator[tuple[int, Chunk]]:
+        """Yields the chunks with the numbers of their parts, of so many parts, in order."""
         total = sum(len(shard.stored_chunks) for shard in self.shards)
         for number, (_, chunk) in enumerate(self.chunks()):
-            if number * parts // total == index:
-                yield chunk
+            yield number * count // total, chunk
+
+    def part(self, index: int, count: int) -> Iterator[Chunk]:
+        """Yields the chunks of a part, from 0 on, of so many parts."""
+        return (chunk for number, chunk in self.parts(count) if number == index)
 
     def _read_shard(self, shard: Shard, seen: set[_Key]) -> Iterator[Chunk]:
         """Yields the chunks of a shard, and adds them to those that were seen.
@@ -257,7 +322,7 @@ class Recording:
         A chunk is sent again to a shard that has lost it, and to another one.
         """
         for segment, head in shard.stored_chunks:
-            chunk = self._read(segment, head)
+            chunk = self._read(shard, segment, head)
             if chunk is None:
                 continue
             # What sends recorded rows sends the same in each part of a run.
@@ -267,17 +332,24 @@ class Recording:
                 seen.add(key)
                 yield chunk
 
-    def _read(self, segment: Segment, head: Head) -> Chunk | None:
+    def _read(self, shard: Shard, segment: Segment, head: Head) -> Chunk | None:
         """Returns the chunk of a record, or notes why it is left out."""
         message = segment.read(head)
         if not isinstance(message, Damage):
             reason = CHUNK.complaint(message)
             if reason is None:
                 try:
-                    return Chunk.from_message(message)
+                    chunk = Chunk.from_message(message)
+                    reason = shard.refusal(chunk)
+                    if reason is None:
+                        return chunk
                 except DecodeError as error:
                     reason = str(error)
-            message = Damage(segment.path, f"the chunk of row {head.number:,} is wrong: {reason}")
+            what = f"the chunk of row {head.number:,} is wrong: {reason}"
+            if GRADIENT in message.arrays:
+                # One line for all of them.
+                what = "it holds gradients of agents in place of rows: they are left out"
+            message = Damage(segment.path, what)
         self._damages[message] = None
         return None
 

@@ -246,7 +246,7 @@ class SegmentedWriter:
 
 
 class SegmentError(SurrealError):
-    """A file is no segment that this version reads."""
+    """A segment is of a format that this version does not read."""
 
 
 class Segment:
@@ -261,7 +261,7 @@ class Segment:
         damage: what follows them and cannot be read; None: nothing.
 
     Raises:
-        SegmentError: it is no segment, or of another format; names both.
+        SegmentError: it is of another format; names both.
     """
 
     def __init__(self, path: Path) -> None:
@@ -271,7 +271,10 @@ class Segment:
         with path.open("rb") as file:
             begin = file.read(_BEGIN.size)
             if len(begin) < _BEGIN.size or not begin.startswith(_NAME):
-                raise SegmentError(f"{path} is no segment of a recording")
+                # After a loss of power the newest file may be short, or hold zeros.
+                self._data = memoryview(b"")
+                self.damage = Damage(path, "is no segment of a recording: it is left out")
+                return
             number = _BEGIN.unpack(begin)[1]
             if number != FORMAT:
                 raise SegmentError(

@@ -17,7 +17,7 @@ from session.config.named_code import place_of
 from session.errors import UsageError
 from session.nest import Array
 from session.wire import Identity
-from session.wire.codec import encode
+from session.wire.codec import DTYPES, encode
 from surreal_like.addons.recording.about import about
 from surreal_like.addons.recording.segments import Kind, Record, SegmentedWriter, list_segments
 from surreal_like.data.casts import cast
@@ -250,10 +250,15 @@ def _check(name: str, value: Any, spec: ArraySpec, rows: int) -> Array:
     return array
 
 
+def is_written(dtype: np.dtype[Any]) -> bool:
+    """Returns True for numbers that a column of a recording can hold."""
+    return dtype.newbyteorder("<").str in DTYPES
+
+
 def _check_extra(name: str, value: Any, rows: int) -> Array:
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{name}: {array.dtype} given, expected numbers")
+    if not is_written(array.dtype):
+        raise DataError(f"{name}: {array.dtype} given, expected numbers of at most 8 bytes")
     if array.shape[:1] != (rows,):
         raise DataError(f"{name}: {list(array.shape)} given, expected [{rows}, ...]")
     if np.isnan(array).any():

@@ -11,13 +11,27 @@ import numpy as np
 import pytest
 
 from session.config import Config
+from session.wire import Message
+from session.wire.codec import encode
 from surreal_like import train
 from surreal_like.addons.recording.play import RecordedPolicy
 from surreal_like.addons.recording.reader import Recording
-from surreal_like.addons.recording.segments import list_segments
+from surreal_like.addons.recording.segments import (
+    Kind,
+    Record,
+    SegmentedWriter,
+    list_segments,
+)
 from surreal_like.addons.recording.writer import RecordingWriter
 from surreal_like.data.rows import Rows
-from tests.addons.recording.recorded import ACTION, OBS, numbered, write_shard
+from tests.addons.recording.recorded import (
+    ACTION,
+    OBS,
+    Recorded,
+    config_of,
+    numbered,
+    write_shard,
+)
 from tests.main.conftest import Command
 from tests.surreal_like.replay.chunks import chunk_of
 
@@ -317,6 +331,49 @@ def test_data_names_what_is_damaged_and_ends_with_1(
     if not words:
         assert "rows       6, one for each observation, in" in said.out
         assert said.out.splitlines()[-1].startswith("left out  ")
+
+
+def test_data_ends_with_1_for_a_shard_of_which_nothing_can_be_read(
+    command: Command, tmp_path: Path
+) -> None:
+    for shard in range(2):
+        write_shard(tmp_path / "run", [numbered(1)], name=f"replay-{shard}")
+    (path,) = list_segments(tmp_path / "run" / "recording" / "replay-1")
+    path.write_bytes(bytes(4096))
+    said = command("data", "run")
+    assert (said.code, said.err) == (1, "")
+    assert f"left out   {path.relative_to(tmp_path)}: is no segment of a recording" in said.out
+
+
+def test_names_in_a_file_neither_steer_the_terminal_nor_forge_a_line(
+    command: Command, tmp_path: Path
+) -> None:
+    forged = "\x1b[31mred\nrows       1,000,000"
+    shard = Recorded(tmp_path / "run", config=config_of(env_name=forged))
+    chunk = numbered(1)
+    chunk.columns = {**chunk.columns, f"obs/{forged}": chunk.columns["reward"]}
+    shard.accept(chunk)
+    shard.recorder.close()
+    said = command("data", "run")
+    assert (said.code, said.err) == (1, "")
+    assert said.out.splitlines()[0] == (
+        "run        a-run: dqn in ?[31mred?rows       1,000,000, policy default"
+    )
+    assert "column 'obs/?[31mred?rows       1,000,000' is unknown here" in said.out
+    assert all(line.isprintable() for line in said.out.splitlines())
+    (tmp_path / "two").mkdir()
+    for policy in ("left\x1b[2J", "right"):
+        about = Recording(tmp_path / "run").run | {"policy": policy}
+        specs = Recording(tmp_path / "run").specs
+        writer = SegmentedWriter(
+            tmp_path / "two" / f"replay-{policy[:4]}-0",
+            encode(Message("about", {"run": about, "specs": specs})),
+        )
+        writer.append([Record(Kind.BEGIN, 0, 0.0, encode(Message("own")))])
+        writer.close()
+    said = command("data", "two")
+    assert said.code == 2
+    assert "is of the policies left?[2J, right: name one of them" in said.err
 
 
 def test_data_of_a_recording_without_an_episode(command: Command, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from session.folder import RunFolder
 from surreal_like import BC, load_policy
 from surreal_like.addons.recording.dataset import adapt
 from surreal_like.addons.recording.reader import Recording
-from surreal_like.addons.recording.segments import list_segments
+from surreal_like.addons.recording.segments import Segment, list_segments
 from surreal_like.addons.recording.writer import RecordingWriter
 from surreal_like.coordinator import standstill
 from surreal_like.data.columns import manifest_of
@@ -533,6 +535,34 @@ def test_a_recording_that_still_grows_is_refused(
     finally:
         run.unlock()
     resolved(changes)
+
+
+def test_a_recording_without_a_row_is_refused(tmp_path: Path, made: Made) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made.path, copy)
+    changes = made.changes(**{DATASET: str(copy), "session_config.agent.num": 1})
+    for path in copy.rglob("*.seg"):
+        # Only the first record is left.
+        segment = Segment(path)
+        path.write_bytes(path.read_bytes()[: segment.heads[0].end + 1])
+    with pytest.raises(ConfigError, match=r"has no rows to learn from: .*record 2 .* is cut"):
+        resolved(changes)
+
+
+def test_counting_rows_keeps_no_chunk(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording may be larger than the memory."""
+    alive: list[int] = []
+    read = Recording.chunks
+
+    def chunks(recording: Recording) -> Iterator[Any]:
+        for each in read(recording):
+            alive.append(sum(isinstance(found, Chunk) for found in gc.get_objects()))
+            yield each
+
+    monkeypatch.setattr(Recording, "chunks", chunks)
+    resolved(made.changes())
+    assert len(alive) > 2
+    assert max(alive) - min(alive) <= 1
 
 
 def test_other_bounds_are_no_other_rows(tmp_path: Path, made: Made) -> None:

@@ -1,6 +1,5 @@
 """Demonstrations: a share of each batch, from a table whose rows are never removed."""
 
-import math
 from pathlib import Path
 from typing import Any
 

@@ -206,6 +206,8 @@ GOOD = {"observations": np.zeros((4, 3), np.float32), "actions": [0, 1, 2], "rew
         ({"extras": {"a": [1, 2]}}, r"extras/a: \[2\] given, expected \[3, \.\.\.\]"),
         ({"extras": {"a": 1}}, r"extras/a: \[\] given"),
         ({"extras": {"a": ["x", "y", "z"]}}, "extras/a: <U1 given, expected numbers"),
+        ({"extras": {"a": np.zeros(3, np.longdouble)}}, "extras/a: float128 given, expected"),
+        ({"extras": {"a": np.zeros(3, "M8[s]")}}, "extras/a: datetime64.* given, expected"),
         ({"extras": {"a": [1, np.nan, 2]}}, "extras/a holds a NaN"),
     ],
     ids=str,

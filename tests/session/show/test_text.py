@@ -70,6 +70,11 @@ def test_columns_are_aligned() -> None:
     assert columns([], []) == ""
 
 
+def test_a_cell_of_any_text_stays_in_its_line() -> None:
+    text = columns(["name", "n"], [["a\nb\x1b[2J\tü", "1"]])
+    assert text == "name        n\na?b?[2J?ü   1"
+
+
 @pytest.mark.parametrize(
     ("width", "head"),
     [(0, "a   long   c"), (12, "a   long   c"), (11, "a   c"), (4, "a"), (1, "a")],
