@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 from session.errors import describe
@@ -18,8 +19,8 @@ from surreal_like.addons.recording.segments import Kind, Record, SegmentedWriter
 AHEAD_BYTES = 64 << 20
 # Records are written together: each time that the thread runs takes time of its process.
 _TOGETHER_BYTES, _TOGETHER_SECONDS = 1 << 18, 0.2
-# Longest time for which a process waits for the disk.
-_FLUSH_SECONDS = 1.0
+# Longest time of each period for which a process waits for the disk.
+_FLUSH_SECONDS, _PERIOD_SECONDS = 2.0, 10.0
 _CLOSE_SECONDS = 10.0
 
 
@@ -71,7 +72,10 @@ class Journal:
         self._put_bytes = self._written_bytes = self._announced_bytes = 0
         self._wake = threading.Event()
         self._written = threading.Condition()
-        self._closing = self._late = False
+        self._closing = False
+        # Time for which the process has waited, and end of the period of which that is.
+        self._waited = self._period_end = 0.0
+        self._advised = False
         # What stopped it, and the number of the first record that is not in it.
         self._failure: tuple[str, int] | None = None
         self._full_reported = False
@@ -110,12 +114,35 @@ class Journal:
         """Waits until all is in the file, unless the disk is too slow; reports what went wrong."""
         if not self._is_idle():
             self._wake_up()
-            with self._written:
-                if not self._late:
-                    self._late = not self._written.wait_for(self._is_idle, _FLUSH_SECONDS)
-        else:
-            self._late = False
+            self._wait()
         self.report()
+
+    def _wait(self) -> None:
+        """Waits until all is in the file, for what is left of the time for that."""
+        began = monotonic()
+        if began >= self._period_end:
+            self._waited, self._period_end = 0.0, began + _PERIOD_SECONDS
+        if self._waited >= _FLUSH_SECONDS:
+            return
+        with self._written:
+            self._written.wait_for(self._is_idle, _FLUSH_SECONDS - self._waited)
+        ended = monotonic()
+        self._waited += ended - began
+        if self._waited >= _FLUSH_SECONDS:
+            self._period_end = ended + _PERIOD_SECONDS
+            self._advise()
+
+    def _advise(self) -> None:
+        """Says once that the disk is slow."""
+        if self._advised:
+            return
+        self._advised = True
+        self._context.event(
+            "slow",
+            f"acks have waited {_FLUSH_SECONDS:g} of {_PERIOD_SECONDS:g} s for the disk of the "
+            "recording: now some do not wait, so that a kill may lose up to "
+            f"{AHEAD_BYTES >> 20} MiB of acked rows; put the run folder on a faster disk",
+        )
 
     def close(self) -> None:
         """Writes the rest, with a deadline."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.addons.recording.recorded import (
     receive,
     write_shard,
 )
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS
 from tests.runs.small_disk import fill, small_disk
 
 
@@ -121,30 +121,80 @@ def test_segments_of_processes_before_count_to_the_limit(tmp_path: Path) -> None
     assert keys(tmp_path)[-1] == ("agent-0", 1, 60)
 
 
-def test_a_slow_disk_holds_an_ack_for_a_second_only_once(
-    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+class FakeTime:
+    """Time that goes on only while a journal waits for its disk.
+
+    Args:
+        monkeypatch: as of pytest.
+        shard: the recorder.
+        seconds: time that the disk takes for what waits; None: it hangs.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, shard: Recorded, seconds: float | None
+    ) -> None:
+        self.now = self.waited = 0.0
+        self._seconds, written = seconds, shard.recorder.journal._written
+        self._wait_for = written.wait_for
+        monkeypatch.setattr(journal_module, "monotonic", lambda: self.now)
+        monkeypatch.setattr(written, "wait_for", self._wait)
+
+    def _wait(self, predicate: Callable[[], bool], timeout: float) -> None:
+        passed = timeout if self._seconds is None else min(timeout, self._seconds)
+        if passed == self._seconds:
+            assert self._wait_for(predicate, DEADLINE_SECONDS)
+        self.now += passed
+        self.waited += passed
+
+
+@pytest.mark.parametrize("seconds", [0.9, 0.45, 0.2, None])
+def test_a_slow_disk_holds_acks_for_a_part_of_the_time_only(
+    seconds: float | None, tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "_FLUSH_SECONDS", 0.1)
     shard = Recorded(tmp_path)
-    waits, condition = [], shard.recorder.journal._written
-    wait_for = condition.wait_for
-
-    def wait(predicate: Any, timeout: float | None = None) -> bool:
-        waits.append(timeout)
-        return bool(wait_for(predicate, timeout))
-
-    monkeypatch.setattr(condition, "wait_for", wait)
-    for number in range(1, 100):
+    time = FakeTime(monkeypatch, shard, seconds)
+    if seconds is not None:
+        gate.set()
+    for number in range(1, 1000):
         shard.accept(numbered(number))
         shard.recorder.flush()
-    assert waits == [0.1]
+        time.now += 0.1
+    assert 0.1 * time.now < time.waited < 0.2 * time.now
+    (said,) = shard.events
+    assert said.startswith("slow acks have waited 2 of 10 s for the disk of the recording: ")
+    assert "a kill may lose up to 64 MiB of acked rows" in said
     gate.set()
-    until(shard.recorder.journal._is_idle)
-    shard.recorder.flush()
-    # Now an ack waits again for its chunk.
+    shard.recorder.close()
+
+
+def test_acks_wait_again_once_the_disk_is_quick(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Recorded(tmp_path)
+    with monkeypatch.context() as patch:
+        time = FakeTime(patch, shard, None)
+        for number in range(1, 100):
+            shard.accept(numbered(number))
+            shard.recorder.flush()
+        assert time.waited == 2.0
+    gate.set()
+    monkeypatch.setattr(journal_module, "monotonic", lambda: 12.0)
     shard.accept(numbered(100))
     shard.recorder.flush()
     assert len(keys(tmp_path)) == 100
+    shard.recorder.close()
+
+
+def test_a_quick_disk_is_waited_for_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Recorded(tmp_path)
+    time = FakeTime(monkeypatch, shard, 0.001)
+    for number in range(1, 500):
+        shard.accept(numbered(number))
+        shard.recorder.flush()
+        assert not shard.recorder.journal._waiting
+        time.now += 0.01
     shard.recorder.close()
     assert not shard.events
 
@@ -165,7 +215,8 @@ def test_a_disk_that_is_too_slow_ends_the_recording_with_the_first_missing_row(
     shard.roll_back(6)
     gate.set()
     shard.recorder.close()
-    (said,) = shard.events
+    slow, said = shard.events
+    assert slow.startswith("slow ")
     found = keys(tmp_path)
     assert said.startswith("recording_stopped the disk is too slow: ")
     assert said.endswith(f"; row {3 * len(found)} and later ones are not in it")
