@@ -22,7 +22,7 @@ from tests.addons.recording.recorded import (
     receive,
     write_shard,
 )
-from tests.polling import DEADLINE_SECONDS
+from tests.polling import DEADLINE_SECONDS, until
 from tests.runs.small_disk import fill, small_disk
 
 
@@ -284,3 +284,51 @@ def test_the_end_waits_for_the_disk_but_not_for_ever(
     shard.accept(numbered(1))
     shard.recorder.close()
     assert shard.recorder.journal._thread.is_alive()
+    assert shard.events == [
+        "recording_stopped the disk is too slow: the end has waited 0.2 s for it; "
+        "row 0 and later ones are not in it"
+    ]
+
+
+def test_an_error_of_the_disk_corrects_the_number_of_the_first_missing_row(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(map(len, receive(numbered(1)).frames))
+    monkeypatch.setattr(journal_module, "_FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(journal_module, "AHEAD_BYTES", 10 * size)
+    gate.set()
+    shard = Recorded(tmp_path)
+    shard.accept(numbered(1))
+    until(shard.recorder.journal._is_idle)
+    gate.clear()
+    for number in range(2, 40):
+        shard.accept(numbered(number))
+        shard.recorder.flush()
+
+    def full(file: int, buffers: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "writev", full)
+    gate.set()
+    shard.recorder.close()
+    late, said = [event for event in shard.events if event.startswith("recording_stopped")]
+    assert "the disk is too slow" in late
+    assert "No space left on device" in said
+    assert said.endswith("; row 3 and later ones are not in it")
+    assert keys(tmp_path) == [("agent-0", 1, 1)]
+
+
+def test_the_end_corrects_the_number_of_the_first_missing_row(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(map(len, receive(numbered(1)).frames))
+    monkeypatch.setattr(journal_module, "_FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(journal_module, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(journal_module, "AHEAD_BYTES", 10 * size)
+    shard = Recorded(tmp_path)
+    for number in range(1, 40):
+        shard.accept(numbered(number))
+        shard.recorder.flush()
+    shard.recorder.close()
+    numbers = [int(each.split("; row ")[1].split()[0]) for each in shard.events[1:]]
+    assert numbers[0] > numbers[1] == 0
