@@ -32,6 +32,7 @@ from session.wire.schema import (
 )
 from surreal_like.addons.recording.about import describe
 from surreal_like.addons.recording.check import refuse_unrepeatable
+from surreal_like.addons.recording.hooks import share_limit
 from surreal_like.addons.recording.journal import Journal
 from surreal_like.addons.recording.segments import Kind
 from surreal_like.data.batch import Batch, Columns
@@ -79,7 +80,6 @@ _WHOLE_BYTES, _FRAMES = 1 << 20, 16
 _DIGITS = 32
 # Parameters in a mark, of each end.
 _MARKED = 32
-_GIGA = 1e9
 
 
 def folder_of(recording: Path, policy: str) -> Path:
@@ -339,5 +339,5 @@ def make_flight(context: Context, learner: Learner) -> Flight | None:
         context,
         learner,
         hash_every=session.flight.hash_every,
-        limit_bytes=session.record.gigabytes * _GIGA,
+        limit_bytes=share_limit(context),
     )

@@ -7,16 +7,25 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from session.folder import RunFolder
+from session.process.component import Component, Topology
+from surreal_like.addons.recording import flight as flight_module
 from surreal_like.addons.recording import journal as journal_module
+from surreal_like.addons.recording import recorder as recorder_module
+from surreal_like.addons.recording.flight import make_flight
+from surreal_like.addons.recording.hooks import make_recorder
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import Kind, Segment, SegmentWriter, list_segments
 from tests.addons.recording.recorded import (
+    FakeReplay,
     Recorded,
     assert_same_rows,
+    config_of,
     keys,
     numbered,
     receive,
@@ -332,3 +341,36 @@ def test_the_end_corrects_the_number_of_the_first_missing_row(
     shard.recorder.close()
     numbers = [int(each.split("; row ")[1].split()[0]) for each in shard.events[1:]]
     assert numbers[0] > numbers[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "keep", "parts"),
+    [
+        (("replay-0", "replay-1"), "none", 2),
+        (("replay-0", "replay-1"), "all", 3),
+        (("replay-left-0", "replay-left-1", "replay-right-0"), "none", 3),
+        (("replay-left-0", "replay-left-1", "replay-right-0"), "all", 5),
+    ],
+)
+def test_shards_and_learners_share_the_limit_of_a_run(
+    names: tuple[str, ...], keep: str, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of()
+    config.session_config.record.what, config.session_config.flight.keep = "all", keep
+    context: Any = SimpleNamespace(
+        config=config,
+        folder=RunFolder(tmp_path),
+        topology=Topology(Component(name, "replay", "main.replay") for name in names),
+    )
+
+    def limit_of(*args: object, limit_bytes: float, **given: object) -> float:
+        return limit_bytes
+
+    monkeypatch.setattr(recorder_module, "Recorder", limit_of)
+    monkeypatch.setattr(flight_module, "Flight", limit_of)
+    replay: Any = FakeReplay()
+    limits: list[Any] = [make_recorder(context, replay, goes_on=False)]
+    if keep == "all":
+        learner: Any = SimpleNamespace(policy_name="default")
+        limits.append(make_flight(context, learner))
+    assert limits == [10e9 / parts] * len(limits)
