@@ -259,7 +259,7 @@ class Repeater:
         place = self._run.checkpoints / PolicyId(self._policy).checkpoints
         found = {}
         for path in place.glob("*"):
-            if path.name.isdigit():
+            if path.name.isascii() and path.name.isdecimal():
                 with suppress(CheckpointError):
                     found[int(path.name)] = read_state(path)["time"], path
         return found
