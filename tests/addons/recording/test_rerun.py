@@ -6,7 +6,7 @@ import struct
 import subprocess
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,17 @@ import zmq
 from main.cli import main
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
+from session.wire import Message
+from session.wire.codec import encode
 from surreal_like import train
 from surreal_like.addons.recording.rerun import Repeater, Rerun
-from surreal_like.addons.recording.segments import Kind, Segment
+from surreal_like.addons.recording.segments import (
+    Kind,
+    Record,
+    Segment,
+    SegmentWriter,
+    list_segments,
+)
 from surreal_like.learner.optimizer import Adam
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -236,6 +244,17 @@ def change(path: Path, at: int, end: int, *, sealed: bool) -> None:
     path.write_bytes(data)
 
 
+def append(records: Sequence[Record], path: Path, at: int) -> None:
+    """Puts records in the place of all from a byte of a segment on."""
+    whole = path.with_name("whole")
+    writer = SegmentWriter(whole)
+    begin = writer.size_bytes
+    writer.append(records)
+    writer.close()
+    path.write_bytes(path.read_bytes()[:at] + whole.read_bytes()[begin:])
+    whole.unlink()
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_changed_row_is_named(sealed: bool, tmp_path: Path) -> None:
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
@@ -253,6 +272,22 @@ def test_a_damaged_batch_is_named(tmp_path: Path) -> None:
     change(*heads(run, "learner", Kind.BATCHES)[5], sealed=False)
     with pytest.raises(UsageError, match="does not have its checksum"):
         repeat(run)
+
+
+def test_a_batch_of_a_shard_that_the_run_lacks_is_damage(
+    rainbow: RunFolder, tmp_path: Path
+) -> None:
+    copy = RunFolder(shutil.copytree(rainbow.path, tmp_path / "run"))
+    path = list_segments(copy.recording / "learner")[0]
+    segment = Segment(path)
+    head = next(each for each in segment.heads if each.kind is Kind.BATCHES)
+    message = segment.read(head)
+    assert isinstance(message, Message)
+    message.fields["shards"][3] = 7
+    record = Record(Kind.BATCHES, head.number, head.time, encode(message))
+    append([record], path, head.at)
+    with pytest.raises(UsageError, match=r"record of update 0: shard 7 of a run with 2 shards$"):
+        repeat(copy)
 
 
 def test_other_learning_is_found(rainbow: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
