@@ -1,5 +1,6 @@
 """A rerun repeats the updates of a recorded run bit for bit, or says which one differs."""
 
+import gc
 import shutil
 import socket
 import struct
@@ -28,6 +29,7 @@ from surreal_like.addons.recording.segments import (
     SegmentWriter,
     list_segments,
 )
+from surreal_like.experience.chunk import Chunk
 from surreal_like.learner.optimizer import Adam
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -111,6 +113,12 @@ OLD_ONES = {
 }
 
 
+def count_chunks() -> int:
+    """Returns the number of chunks in memory."""
+    gc.collect()
+    return sum(isinstance(each, Chunk) for each in gc.get_objects())
+
+
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
@@ -133,7 +141,9 @@ OLD_ONES = {
 )
 def test_unrolls_are_repeated(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
     run = record(tmp_path / "run", algorithm, "gym:CartPole-v1", {**TWO_EACH, **settings})
-    found = repeat(run)
+    repeater, before = Repeater(run), count_chunks()
+    found = repeater.run()
+    assert count_chunks() == before  # a recording may be larger than memory
     assert (found.updates, found.compared, found.proven) == (20, 2, 20)
     assert (found.differs, found.problems) == (None, [])
 
