@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import zmq
@@ -29,8 +30,10 @@ from surreal_like.addons.recording.segments import (
     SegmentWriter,
     list_segments,
 )
+from surreal_like.addons.recording.writer import RecordingWriter
 from surreal_like.experience.chunk import Chunk
 from surreal_like.learner.optimizer import Adam
+from surreal_like.replay.batch_server import ReplayService
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -172,6 +175,48 @@ def test_a_lost_unroll_is_named(tmp_path: Path) -> None:
     found = repeat(run)
     assert len(found.problems) == 1
     assert "does not have its checksum" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "size"), [("bc", "gym:CartPole-v1", 4), ("iql", "gym:Pendulum-v1", 3)]
+)
+def test_learning_from_a_data_set_is_repeated(
+    algorithm: str, env: str, size: int, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(1)
+    with RecordingWriter.of_env(tmp_path / "logs", env) as logs:
+        for _ in range(4):
+            actions: Any = random.integers(2, size=(40, 1))
+            obs = random.normal(size=(41, size))
+            logs.add(obs, actions[:, 0] if algorithm == "bc" else actions, np.ones(40))
+    settings = {
+        **FEW,
+        "session_config.dataset.path": str(tmp_path / "logs"),
+        "session_config.agent.num": 0,
+    }
+    found = repeat(record(tmp_path / "run", algorithm, env, settings))
+    assert (found.updates, found.compared, found.proven) == (20, 2, 20)
+    assert (found.differs, found.problems) == (None, [])
+
+
+def test_rows_that_were_rolled_back_are_not_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick, ends = ReplayService.tick, list[int]()
+
+    def tick_and_roll_back(service: ReplayService) -> bool:
+        inserted = int(service._replay.statistics()["inserted"])
+        if inserted > 150 and not ends:
+            ends.append(inserted - 30)
+            service._intake.roll_back(ends[0])
+        return tick(service)
+
+    monkeypatch.setattr(ReplayService, "tick", tick_and_roll_back)
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
+    (cut,) = heads(run, "replay-0", Kind.CUT)
+    assert heads(run, "replay-0", Kind.CHUNK)[-1] > cut
+    found = repeat(run)
+    assert (found.updates, found.differs, found.problems) == (230, None, [])
 
 
 def test_as_many_threads_as_in_the_run(tmp_path: Path) -> None:
@@ -334,6 +379,16 @@ def test_it_goes_on_behind_rows_that_made_room(tmp_path: Path) -> None:
         ("cartpole_a3c", {}, "GradientReplay gives gradients"),
         ("cartpole_dqn", {"session_config.learner.num": 2}, "several learners make each update"),
         ("bitflip_dqn", {}, "goals of hindsight are drawn anew"),
+        (
+            "cartpole_dqn",
+            {"learner_config.replay.demos.path": "demos"},
+            "demonstrations are a second table",
+        ),
+        (
+            "cartpole_dqn",
+            {"learner_config.replay.type": "tests.api.parts:MyReplay"},
+            "MyReplay is a replay of its own",
+        ),
     ],
 )
 def test_what_cannot_be_repeated_is_refused(
