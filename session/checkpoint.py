@@ -64,7 +64,7 @@ def save_one(
 def earlier_ones(path: Path) -> list[Path]:
     """Checkpoints of :func:`save_one` under a name, newest first: ``best``, ``best-2``, ..."""
     names = path.parent.glob(f"{path.name}-*") if path.parent.is_dir() else ()
-    behind = [each for each in names if each.name.rpartition("-")[2].isdigit()]
+    behind = [each for each in names if each.name.rpartition("-")[2].isdecimal()]
     behind.sort(key=lambda each: int(each.name.rpartition("-")[2]))
     return [each for each in (path, *behind) if each.is_dir()]
 
@@ -102,7 +102,7 @@ def set_aside(path: Path, *, keep: int = _KEPT_ASIDE) -> str:
 
 def _turn(path: Path) -> int:
     turn = path.name.rpartition(".")[2]
-    return int(turn) if turn.isdigit() else 0
+    return int(turn) if turn.isdecimal() else 0
 
 
 def read_state(path: Path) -> dict[str, Any]:

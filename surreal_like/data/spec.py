@@ -348,4 +348,4 @@ def _ends(dim: tuple[int, ...]) -> str:
 
 
 def _by_number(key: str) -> int:
-    return int(key) if key.isdigit() else -1
+    return int(key) if key.isdecimal() else -1

@@ -49,7 +49,7 @@ RECORD = section(
         ),
         "gigabytes": Key(
             10.0,
-            "Size of the recording, of all shards together; the oldest part makes room.",
+            "Size of the segments of all shards and learners together; the oldest part makes room.",
             unit="GB",
             within=ABOVE_0,
             idle=Idle("what", ("none",)),

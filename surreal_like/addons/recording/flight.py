@@ -32,6 +32,7 @@ from session.wire.schema import (
 )
 from surreal_like.addons.recording.about import describe
 from surreal_like.addons.recording.check import refuse_unrepeatable
+from surreal_like.addons.recording.hooks import share_limit
 from surreal_like.addons.recording.journal import Journal
 from surreal_like.addons.recording.segments import Kind
 from surreal_like.data.batch import Batch, Columns
@@ -338,5 +339,5 @@ def make_flight(context: Context, learner: Learner) -> Flight | None:
         context,
         learner,
         hash_every=session.flight.hash_every,
-        limit_bytes=session.record.gigabytes * 1e9,
+        limit_bytes=share_limit(context),
     )

@@ -1,10 +1,11 @@
-"""Makes the recorder of a replay shard."""
+"""Makes the recorder of a replay shard, and shares the limit of a recording."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from session.process.context import Context
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.replay.replay import Replay
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ def make_recorder(context: Context, replay: Replay, *, goes_on: bool) -> Recorde
     # Not at the top: most shards record nothing.
     from surreal_like.addons.recording.recorder import Recorder
 
-    shards = sum(1 for _ in context.topology.of_kind("replay")) or 1
-    limit_bytes = record.gigabytes * 1e9 / shards
-    return Recorder(context, replay, goes_on=goes_on, limit_bytes=limit_bytes)
+    return Recorder(context, replay, goes_on=goes_on, limit_bytes=share_limit(context))
+
+
+def share_limit(context: Context) -> float:
+    """Returns the most bytes of each journal: shards and learners have equal parts of the limit."""
+    session: Any = context.config.session_config
+    shards = context.topology.of_kind("replay")
+    learners = {PolicyId.of_shard(each.name) for each in shards}
+    parts = len(shards) + (len(learners) if session.flight.keep != "none" else 0)
+    return float(session.record.gigabytes * 1e9 / max(1, parts))

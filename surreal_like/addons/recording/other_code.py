@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,9 @@ class Comparer:
 
 def _read_trace(folder: Path) -> _Trace:
     found = read_object(folder / _TRACE, MapOf(OBJECT))
-    outcome = Rerun(**found["outcome"])
+    # Other code may have more of them.
+    known = {each.name for each in fields(Rerun)}
+    outcome = Rerun(**{name: each for name, each in found["outcome"].items() if name in known})
     # Of JSON it is a list.
     outcome.differs = outcome.differs and (outcome.differs[0], outcome.differs[1])
     return _Trace(outcome, found["marks"])

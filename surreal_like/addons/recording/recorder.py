@@ -18,7 +18,7 @@ class Recorder:
     """The journal of a shard: its chunks in the order in which it has accepted them.
 
     Acks wait until the chunks that they are for are in the file, so that a recording has all that
-    was acked, and a kill loses nothing of it.
+    was acked, and a kill loses nothing of it. Where the disk is slow, not all of them wait.
 
     Args:
         context: context of the shard.

@@ -91,8 +91,8 @@ class _Step(NamedTuple):
     time: float
 
 
-def _read(segment: Segment, head: Head) -> Iterator[_Step]:
-    """Yields the steps of one record of a journal.
+def _read(segment: Segment, head: Head, shards: int) -> Iterator[_Step]:
+    """Yields the steps of one record of a journal of a run with so many shards.
 
     Raises:
         UsageError: it is damaged.
@@ -108,6 +108,8 @@ def _read(segment: Segment, head: Head) -> Iterator[_Step]:
         return
     try:
         for taken in batches_of(message):
+            if taken.shards >= shards:
+                raise DecodeError(f"shard {taken.shards:,} of a run with {shards:,} shards")
             yield _Step(head.kind, taken.iterations, taken, head.time)
     except DecodeError as error:
         raise UsageError(f"{where}: {error}") from None
@@ -259,7 +261,7 @@ class Repeater:
         place = self._run.checkpoints / PolicyId(self._policy).checkpoints
         found = {}
         for path in place.glob("*"):
-            if path.name.isdigit():
+            if path.name.isascii() and path.name.isdecimal():
                 with suppress(CheckpointError):
                     found[int(path.name)] = read_state(path)["time"], path
         return found
@@ -272,7 +274,7 @@ class Repeater:
     ) -> int:
         """Returns the iteration of the state at which a rerun begins."""
         newest = deque(self._list_records(), 1)
-        last = max((step.number for place in newest for step in _read(*place)), default=0)
+        last = max((step.number for each in newest for step in self._read(each)), default=0)
         for name, given in (("--from", begin), ("--until", until)):
             if given is not None and not 0 <= given <= last:
                 raise UsageError(f"{name} {given:,}: the journal ends at update {last:,}")
@@ -316,7 +318,10 @@ class Repeater:
     def _steps(self) -> Iterator[_Step]:
         """Yields what the journal holds."""
         for each in self._list_records():
-            yield from _read(*each)
+            yield from self._read(each)
+
+    def _read(self, stored: StoredRecord) -> Iterator[_Step]:
+        return _read(*stored, len(self._shards))
 
     def _update(self, taken: Taken, report: Report) -> None:
         """Learns from a batch as the run did."""

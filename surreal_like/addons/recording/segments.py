@@ -351,7 +351,8 @@ def _pad(length: int) -> int:
 
 def list_segments(folder: Path) -> list[Path]:
     """Returns the segments in the folder of a shard, the oldest first."""
-    return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+    found = folder.glob(f"*{SUFFIX}")
+    return sorted(path for path in found if path.stem.isascii() and path.stem.isdecimal())
 
 
 def name_segment(folder: Path, number: int) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from session.config import Config
 from session.errors import DecodeError
 from session.wire import Message
 from surreal_like.addons.recording.flight import Taken
-from surreal_like.addons.recording.reader import Shard
-from surreal_like.addons.recording.segments import Damage, Kind
+from surreal_like.addons.recording.reader import Shard, StoredRecord
+from surreal_like.addons.recording.segments import Damage, Head, Kind, Segment
 from surreal_like.data.batch import Columns
 from surreal_like.experience.chunk import CHUNK, Chunk
 from surreal_like.replay.replay import to_columns
@@ -16,6 +18,22 @@ from surreal_like.replay.table import Table
 
 class Gone(Exception):
     """The rows of a batch cannot be had again; says why."""
+
+
+def _read(segment: Segment, head: Head) -> Message:
+    message = segment.read(head)
+    if isinstance(message, Damage):
+        raise Gone(str(message))
+    return message
+
+
+def _chunk_of(message: Message, head: Head) -> Chunk:
+    try:
+        if reason := CHUNK.complaint(message):
+            raise DecodeError(reason)
+        return Chunk.from_message(message)
+    except DecodeError as error:
+        raise Gone(f"the chunk of row {head.number:,} is wrong: {error}") from None
 
 
 class ShardRows:
@@ -72,15 +90,13 @@ class ShardRows:
             segment, head = next(self._records)
         except StopIteration:
             raise Gone(f"the recording of {name} ends at row {self._number:,}") from None
-        message = segment.read(head)
-        if isinstance(message, Damage):
-            raise Gone(str(message))
+        message = _read(segment, head)
         if head.kind is Kind.CHUNK:
-            chunk = self._read(message, head.number)
+            chunk = _chunk_of(message, head)
             if head.number != self._number:
                 missing = f"rows {self._number:,} to {head.number:,}"
                 raise Gone(f"{missing} of {self._shard.name} are missing")
-            self._insert(chunk)
+            self._insert(chunk, StoredRecord(segment, head))
             self._number += chunk.size
         elif head.kind is Kind.CUT:
             self._table.roll_back(head.number)
@@ -93,15 +109,7 @@ class ShardRows:
             self._incarnation, self._number = message.sender.incarnation, head.number
             self._cuts = 0
 
-    def _read(self, message: Message, number: int) -> Chunk:
-        try:
-            if reason := CHUNK.complaint(message):
-                raise DecodeError(reason)
-            return Chunk.from_message(message)
-        except DecodeError as error:
-            raise Gone(f"the chunk of row {number:,} is wrong: {error}") from None
-
-    def _insert(self, chunk: Chunk) -> None:
+    def _insert(self, chunk: Chunk, stored: StoredRecord) -> None:
         self._table.insert_chunk(chunk)
 
 
@@ -111,13 +119,13 @@ class ShardUnrolls(ShardRows):
     def __init__(self, shard: Shard, table: Table, learner_config: Config) -> None:
         super().__init__(shard, table, learner_config)
         self._streams: int = table.env_config["num_envs"]
-        # Rows that were inserted before it -> the unroll, whose columns are views of its file.
-        self._unrolls: dict[int, Chunk] = {}
+        # Rows that were inserted before it -> record of its chunk, and the number of its part.
+        self._unrolls: dict[int, tuple[StoredRecord, int]] = {}
 
-    def _insert(self, chunk: Chunk) -> None:
+    def _insert(self, chunk: Chunk, stored: StoredRecord) -> None:
         number = self._number
-        for unroll in chunk.parts(self._streams):
-            self._unrolls[number] = unroll
+        for part, unroll in enumerate(chunk.parts(self._streams)):
+            self._unrolls[number] = stored, part
             number += unroll.size
 
     def _gather(self, taken: Taken) -> Columns:
@@ -125,7 +133,9 @@ class ShardUnrolls(ShardRows):
         for number in taken.indices.tolist():
             if number not in self._unrolls:
                 raise Gone(f"the unroll at row {number:,} of {self._shard.name} is missing")
-            table.insert_chunk(self._unrolls[number])
+            (segment, head), part = self._unrolls[number]
+            chunk = _chunk_of(_read(segment, head), head)
+            table.insert_chunk(next(islice(chunk.parts(self._streams), part, None)))
         numbers = table.selector.list_rows()
         columns = to_columns(dict(table.view.gather(table.storage, numbers)))
         table.selector.unmark(numbers)

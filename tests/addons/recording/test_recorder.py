@@ -5,24 +5,33 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from session.folder import RunFolder
+from session.process.component import Component, Topology
+from surreal_like.addons.recording import flight as flight_module
 from surreal_like.addons.recording import journal as journal_module
+from surreal_like.addons.recording import recorder as recorder_module
+from surreal_like.addons.recording.flight import make_flight
+from surreal_like.addons.recording.hooks import make_recorder
 from surreal_like.addons.recording.reader import Recording
 from surreal_like.addons.recording.segments import Kind, Segment, SegmentWriter, list_segments
 from tests.addons.recording.recorded import (
+    FakeReplay,
     Recorded,
     assert_same_rows,
+    config_of,
     keys,
     numbered,
     receive,
     write_shard,
 )
-from tests.polling import until
+from tests.polling import DEADLINE_SECONDS, until
 from tests.runs.small_disk import fill, small_disk
 
 
@@ -121,30 +130,80 @@ def test_segments_of_processes_before_count_to_the_limit(tmp_path: Path) -> None
     assert keys(tmp_path)[-1] == ("agent-0", 1, 60)
 
 
-def test_a_slow_disk_holds_an_ack_for_a_second_only_once(
-    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+class FakeTime:
+    """Time that goes on only while a journal waits for its disk.
+
+    Args:
+        monkeypatch: as of pytest.
+        shard: the recorder.
+        seconds: time that the disk takes for what waits; None: it hangs.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, shard: Recorded, seconds: float | None
+    ) -> None:
+        self.now = self.waited = 0.0
+        self._seconds, written = seconds, shard.recorder.journal._written
+        self._wait_for = written.wait_for
+        monkeypatch.setattr(journal_module, "monotonic", lambda: self.now)
+        monkeypatch.setattr(written, "wait_for", self._wait)
+
+    def _wait(self, predicate: Callable[[], bool], timeout: float) -> None:
+        passed = timeout if self._seconds is None else min(timeout, self._seconds)
+        if passed == self._seconds:
+            assert self._wait_for(predicate, DEADLINE_SECONDS)
+        self.now += passed
+        self.waited += passed
+
+
+@pytest.mark.parametrize("seconds", [0.9, 0.45, 0.2, None])
+def test_a_slow_disk_holds_acks_for_a_part_of_the_time_only(
+    seconds: float | None, tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_module, "_FLUSH_SECONDS", 0.1)
     shard = Recorded(tmp_path)
-    waits, condition = [], shard.recorder.journal._written
-    wait_for = condition.wait_for
-
-    def wait(predicate: Any, timeout: float | None = None) -> bool:
-        waits.append(timeout)
-        return bool(wait_for(predicate, timeout))
-
-    monkeypatch.setattr(condition, "wait_for", wait)
-    for number in range(1, 100):
+    time = FakeTime(monkeypatch, shard, seconds)
+    if seconds is not None:
+        gate.set()
+    for number in range(1, 1000):
         shard.accept(numbered(number))
         shard.recorder.flush()
-    assert waits == [0.1]
+        time.now += 0.1
+    assert 0.1 * time.now < time.waited < 0.2 * time.now
+    (said,) = shard.events
+    assert said.startswith("slow acks have waited 2 of 10 s for the disk of the recording: ")
+    assert "a kill may lose up to 64 MiB of acked rows" in said
     gate.set()
-    until(shard.recorder.journal._is_idle)
-    shard.recorder.flush()
-    # Now an ack waits again for its chunk.
+    shard.recorder.close()
+
+
+def test_acks_wait_again_once_the_disk_is_quick(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Recorded(tmp_path)
+    with monkeypatch.context() as patch:
+        time = FakeTime(patch, shard, None)
+        for number in range(1, 100):
+            shard.accept(numbered(number))
+            shard.recorder.flush()
+        assert time.waited == 2.0
+    gate.set()
+    monkeypatch.setattr(journal_module, "monotonic", lambda: 12.0)
     shard.accept(numbered(100))
     shard.recorder.flush()
     assert len(keys(tmp_path)) == 100
+    shard.recorder.close()
+
+
+def test_a_quick_disk_is_waited_for_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = Recorded(tmp_path)
+    time = FakeTime(monkeypatch, shard, 0.001)
+    for number in range(1, 500):
+        shard.accept(numbered(number))
+        shard.recorder.flush()
+        assert not shard.recorder.journal._waiting
+        time.now += 0.01
     shard.recorder.close()
     assert not shard.events
 
@@ -165,7 +224,8 @@ def test_a_disk_that_is_too_slow_ends_the_recording_with_the_first_missing_row(
     shard.roll_back(6)
     gate.set()
     shard.recorder.close()
-    (said,) = shard.events
+    slow, said = shard.events
+    assert slow.startswith("slow ")
     found = keys(tmp_path)
     assert said.startswith("recording_stopped the disk is too slow: ")
     assert said.endswith(f"; row {3 * len(found)} and later ones are not in it")
@@ -233,3 +293,84 @@ def test_the_end_waits_for_the_disk_but_not_for_ever(
     shard.accept(numbered(1))
     shard.recorder.close()
     assert shard.recorder.journal._thread.is_alive()
+    assert shard.events == [
+        "recording_stopped the disk is too slow: the end has waited 0.2 s for it; "
+        "row 0 and later ones are not in it"
+    ]
+
+
+def test_an_error_of_the_disk_corrects_the_number_of_the_first_missing_row(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(map(len, receive(numbered(1)).frames))
+    monkeypatch.setattr(journal_module, "_FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(journal_module, "AHEAD_BYTES", 10 * size)
+    gate.set()
+    shard = Recorded(tmp_path)
+    shard.accept(numbered(1))
+    until(shard.recorder.journal._is_idle)
+    gate.clear()
+    for number in range(2, 40):
+        shard.accept(numbered(number))
+        shard.recorder.flush()
+
+    def full(file: int, buffers: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "writev", full)
+    gate.set()
+    shard.recorder.close()
+    late, said = [event for event in shard.events if event.startswith("recording_stopped")]
+    assert "the disk is too slow" in late
+    assert "No space left on device" in said
+    assert said.endswith("; row 3 and later ones are not in it")
+    assert keys(tmp_path) == [("agent-0", 1, 1)]
+
+
+def test_the_end_corrects_the_number_of_the_first_missing_row(
+    tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(map(len, receive(numbered(1)).frames))
+    monkeypatch.setattr(journal_module, "_FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(journal_module, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(journal_module, "AHEAD_BYTES", 10 * size)
+    shard = Recorded(tmp_path)
+    for number in range(1, 40):
+        shard.accept(numbered(number))
+        shard.recorder.flush()
+    shard.recorder.close()
+    numbers = [int(each.split("; row ")[1].split()[0]) for each in shard.events[1:]]
+    assert numbers[0] > numbers[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "keep", "parts"),
+    [
+        (("replay-0", "replay-1"), "none", 2),
+        (("replay-0", "replay-1"), "all", 3),
+        (("replay-left-0", "replay-left-1", "replay-right-0"), "none", 3),
+        (("replay-left-0", "replay-left-1", "replay-right-0"), "all", 5),
+    ],
+)
+def test_shards_and_learners_share_the_limit_of_a_run(
+    names: tuple[str, ...], keep: str, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of()
+    config.session_config.record.what, config.session_config.flight.keep = "all", keep
+    context: Any = SimpleNamespace(
+        config=config,
+        folder=RunFolder(tmp_path),
+        topology=Topology(Component(name, "replay", "main.replay") for name in names),
+    )
+
+    def limit_of(*args: object, limit_bytes: float, **given: object) -> float:
+        return limit_bytes
+
+    monkeypatch.setattr(recorder_module, "Recorder", limit_of)
+    monkeypatch.setattr(flight_module, "Flight", limit_of)
+    replay: Any = FakeReplay()
+    limits: list[Any] = [make_recorder(context, replay, goes_on=False)]
+    if keep == "all":
+        learner: Any = SimpleNamespace(policy_name="default")
+        limits.append(make_flight(context, learner))
+    assert limits == [10e9 / parts] * len(limits)

@@ -1,15 +1,17 @@
 """A rerun repeats the updates of a recorded run bit for bit, or says which one differs."""
 
+import gc
 import shutil
 import socket
 import struct
 import subprocess
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import zmq
@@ -17,10 +19,21 @@ import zmq
 from main.cli import main
 from session.errors import ConfigError, UsageError
 from session.folder import RunFolder
+from session.wire import Message
+from session.wire.codec import encode
 from surreal_like import train
 from surreal_like.addons.recording.rerun import Repeater, Rerun
-from surreal_like.addons.recording.segments import Kind, Segment
+from surreal_like.addons.recording.segments import (
+    Kind,
+    Record,
+    Segment,
+    SegmentWriter,
+    list_segments,
+)
+from surreal_like.addons.recording.writer import RecordingWriter
+from surreal_like.experience.chunk import Chunk
 from surreal_like.learner.optimizer import Adam
+from surreal_like.replay.batch_server import ReplayService
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -103,6 +116,12 @@ OLD_ONES = {
 }
 
 
+def count_chunks() -> int:
+    """Returns the number of chunks in memory."""
+    gc.collect()
+    return sum(isinstance(each, Chunk) for each in gc.get_objects())
+
+
 @pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
@@ -125,7 +144,9 @@ OLD_ONES = {
 )
 def test_unrolls_are_repeated(algorithm: str, settings: dict[str, Any], tmp_path: Path) -> None:
     run = record(tmp_path / "run", algorithm, "gym:CartPole-v1", {**TWO_EACH, **settings})
-    found = repeat(run)
+    repeater, before = Repeater(run), count_chunks()
+    found = repeater.run()
+    assert count_chunks() == before  # a recording may be larger than memory
     assert (found.updates, found.compared, found.proven) == (20, 2, 20)
     assert (found.differs, found.problems) == (None, [])
 
@@ -154,6 +175,48 @@ def test_a_lost_unroll_is_named(tmp_path: Path) -> None:
     found = repeat(run)
     assert len(found.problems) == 1
     assert "does not have its checksum" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "size"), [("bc", "gym:CartPole-v1", 4), ("iql", "gym:Pendulum-v1", 3)]
+)
+def test_learning_from_a_data_set_is_repeated(
+    algorithm: str, env: str, size: int, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(1)
+    with RecordingWriter.of_env(tmp_path / "logs", env) as logs:
+        for _ in range(4):
+            actions: Any = random.integers(2, size=(40, 1))
+            obs = random.normal(size=(41, size))
+            logs.add(obs, actions[:, 0] if algorithm == "bc" else actions, np.ones(40))
+    settings = {
+        **FEW,
+        "session_config.dataset.path": str(tmp_path / "logs"),
+        "session_config.agent.num": 0,
+    }
+    found = repeat(record(tmp_path / "run", algorithm, env, settings))
+    assert (found.updates, found.compared, found.proven) == (20, 2, 20)
+    assert (found.differs, found.problems) == (None, [])
+
+
+def test_rows_that_were_rolled_back_are_not_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick, ends = ReplayService.tick, list[int]()
+
+    def tick_and_roll_back(service: ReplayService) -> bool:
+        inserted = int(service._replay.statistics()["inserted"])
+        if inserted > 150 and not ends:
+            ends.append(inserted - 30)
+            service._intake.roll_back(ends[0])
+        return tick(service)
+
+    monkeypatch.setattr(ReplayService, "tick", tick_and_roll_back)
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
+    (cut,) = heads(run, "replay-0", Kind.CUT)
+    assert heads(run, "replay-0", Kind.CHUNK)[-1] > cut
+    found = repeat(run)
+    assert (found.updates, found.differs, found.problems) == (230, None, [])
 
 
 def test_as_many_threads_as_in_the_run(tmp_path: Path) -> None:
@@ -236,6 +299,17 @@ def change(path: Path, at: int, end: int, *, sealed: bool) -> None:
     path.write_bytes(data)
 
 
+def append(records: Sequence[Record], path: Path, at: int) -> None:
+    """Puts records in the place of all from a byte of a segment on."""
+    whole = path.with_name("whole")
+    writer = SegmentWriter(whole)
+    begin = writer.size_bytes
+    writer.append(records)
+    writer.close()
+    path.write_bytes(path.read_bytes()[:at] + whole.read_bytes()[begin:])
+    whole.unlink()
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 def test_a_changed_row_is_named(sealed: bool, tmp_path: Path) -> None:
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", {})
@@ -253,6 +327,22 @@ def test_a_damaged_batch_is_named(tmp_path: Path) -> None:
     change(*heads(run, "learner", Kind.BATCHES)[5], sealed=False)
     with pytest.raises(UsageError, match="does not have its checksum"):
         repeat(run)
+
+
+def test_a_batch_of_a_shard_that_the_run_lacks_is_damage(
+    rainbow: RunFolder, tmp_path: Path
+) -> None:
+    copy = RunFolder(shutil.copytree(rainbow.path, tmp_path / "run"))
+    path = list_segments(copy.recording / "learner")[0]
+    segment = Segment(path)
+    head = next(each for each in segment.heads if each.kind is Kind.BATCHES)
+    message = segment.read(head)
+    assert isinstance(message, Message)
+    message.fields["shards"][3] = 7
+    record = Record(Kind.BATCHES, head.number, head.time, encode(message))
+    append([record], path, head.at)
+    with pytest.raises(UsageError, match=r"record of update 0: shard 7 of a run with 2 shards$"):
+        repeat(copy)
 
 
 def test_other_learning_is_found(rainbow: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +379,16 @@ def test_it_goes_on_behind_rows_that_made_room(tmp_path: Path) -> None:
         ("cartpole_a3c", {}, "GradientReplay gives gradients"),
         ("cartpole_dqn", {"session_config.learner.num": 2}, "several learners make each update"),
         ("bitflip_dqn", {}, "goals of hindsight are drawn anew"),
+        (
+            "cartpole_dqn",
+            {"learner_config.replay.demos.path": "demos"},
+            "demonstrations are a second table",
+        ),
+        (
+            "cartpole_dqn",
+            {"learner_config.replay.type": "tests.api.parts:MyReplay"},
+            "MyReplay is a replay of its own",
+        ),
     ],
 )
 def test_what_cannot_be_repeated_is_refused(

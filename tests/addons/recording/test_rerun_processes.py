@@ -12,7 +12,8 @@ import pytest
 
 from session.errors import UsageError
 from session.folder import RunFolder
-from surreal_like.addons.recording.other_code import Comparer
+from surreal_like.addons.recording.other_code import Comparer, _read_trace, trace
+from surreal_like.addons.recording.rerun import Rerun
 from surreal_like.addons.recording.segments import Kind
 from tests.addons.recording.test_rerun import RAINBOW, change, heads, record
 from tests.runs.command import CARTPOLE, ROOT, Train
@@ -171,6 +172,14 @@ def test_both_codes_are_compared_with_the_run(recorded: RunFolder, late: Path) -
 def test_a_folder_without_code_is_refused_at_once(recorded: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no checkout"):
         Comparer(recorded, tmp_path)
+
+
+def test_fields_of_other_code_are_left_out(recorded: RunFolder, tmp_path: Path) -> None:
+    trace(recorded, tmp_path, policy=None, after=0, begin=None, until=20)
+    place = tmp_path / "trace.json"
+    found = json.loads(place.read_text())
+    place.write_text(json.dumps({**found, "outcome": {**found["outcome"], "skipped": 3}}))
+    assert _read_trace(tmp_path).outcome == Rerun(**found["outcome"])
 
 
 def test_code_that_leaves_no_trace_is_refused(
