@@ -128,11 +128,22 @@ def test_a_run_begins_with_one(tmp_path: Path) -> None:
     assert config.session_config.checkpoint.start_from == str(start.resolve())
 
 
-def test_an_opponent_may_be_one() -> None:
-    place = f"trained:{NAME}"
+def test_an_opponent_may_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "trained:multi_cartpole_ppo"
+    # A folder of one's own with that name stands in no way.
+    (tmp_path / "trained").mkdir()
+    monkeypatch.chdir(tmp_path)
     assert split_run(place) == (place, "best", None)
     assert split_run(f"{place}:best") == (place, "best", None)
-    assert split_run(f"{place}:best:main") == (place, "best", "main")
+    assert split_run(f"{place}:best:left") == (place, "best", "left")
+    changes = {
+        "policies.other": {"fixed": f"run:{place}:best:left"},
+        "env_config.eval_policy_mapping": {"*": ["left", "other"]},
+    }
+    request = RunRequest(str(find_experiment("multi_cartpole_ppo")), overrides=changes)
+    config = request.resolve().config
+    folder = folder_of("multi_cartpole_ppo").resolve()
+    assert config.policies.other.fixed == f"run:{folder}:best:left"
 
 
 def test_one_of_another_layout_says_how_it_is_made_anew(
