@@ -207,6 +207,7 @@ def run_export(argv: Sequence[str]) -> int:
         Option("--out", metavar="FILE", help="default: policy.onnx, or policy.pt2"),
         Option("--format", default="onnx", metavar="onnx|pt2", help="default: onnx"),
         _CHECKPOINT,
+        Option("--policy", metavar="NAME", help="which policy, where there are several"),
         TRAINED,
         IMPORT_PATH,
         SNAPSHOT,
@@ -223,6 +224,7 @@ def run_export(argv: Sequence[str]) -> int:
             given.out,
             format=given.format,
             checkpoint=given.checkpoint,
+            policy=given.policy,
             import_path=given.import_path,
         )
     if given.json:
