@@ -35,12 +35,12 @@ def whole_checkpoint(run: RunFolder, checkpoint: str | int, policy: str = DEFAUL
         UsageError: the checkpoint does not exist; the message lists the existing ones.
         CheckpointError: the checkpoint is incomplete; the message names the file.
     """
-    paths = _by_name(run, policy)
+    paths, place = _by_name(run, policy), run.copy_of or run
     if str(checkpoint) not in paths:
         raise UsageError(
-            f"run {run} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
+            f"run {place} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
         )
-    return _first_whole(paths[str(checkpoint)], f"run {run} has {', '.join(paths)}")
+    return _first_whole(paths[str(checkpoint)], f"run {place} has {', '.join(paths)}")
 
 
 def checkpoints_named(run: RunFolder, checkpoint: str | int) -> list[Path]:

@@ -137,4 +137,4 @@ def choose_policy(config: Config, policy: str | None, run: RunFolder) -> str:
     if policy in names:
         return policy
     wrong = f"no policy '{policy}'" if policy else "several policies: name one"
-    raise UsageError(f"run {run} has {wrong}; there are {', '.join(names)}")
+    raise UsageError(f"run {run.copy_of or run} has {wrong}; there are {', '.join(names)}")

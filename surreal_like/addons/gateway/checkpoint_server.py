@@ -198,7 +198,7 @@ class Server:
         self._poll.register(self.frontend.listener.descriptor, select.POLLIN)
         self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
         self._follow_due = Every(seconds=_FOLLOW_SECONDS, clock=clock.now)
-        say(f"checkpoint {self._checkpoint.path.name} of {run}")
+        say(f"checkpoint {self._checkpoint.path.name} of {run.copy_of or run}")
         say(f"clients connect to {gateway.host}:{self.frontend.listener.port}")
 
     def tick(self) -> None:

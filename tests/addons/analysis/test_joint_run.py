@@ -113,7 +113,7 @@ def test_one_policy_of_several_is_exported(
     file = str(tmp_path / "policy.pt2")
     command = ["export", name, "--trained", "--format", "pt2", "--out", file]
     assert main([*command, *words]) == 0
-    assert f"{file}: checkpoint best of " in capsys.readouterr().out
+    assert f"{file}: checkpoint best of trained:{name}\n" in capsys.readouterr().out
 
 
 def test_which_of_several_policies_is_exported_has_to_be_said(

@@ -109,6 +109,15 @@ def test_the_command_plays_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"\n{NAME} " in capsys.readouterr().out
 
 
+def test_messages_name_it_and_not_its_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", NAME, "--trained", "--episodes", "3"]) == 0
+    assert f"checkpoint best of trained:{NAME}, " in capsys.readouterr().out
+    assert main(["stop", f"trained:{NAME}"]) == 2
+    said = capsys.readouterr().err
+    assert f"trained:{NAME} is a copy, which takes no commands" in said
+    assert "--resume" not in said
+
+
 def test_a_run_begins_with_one(tmp_path: Path) -> None:
     overrides = {"session_config.stop": {"iterations": 1}}
     run = train(
