@@ -30,6 +30,7 @@ from surreal_like.env.multi_agent import JointEnv, Specs, propose_policies
 from surreal_like.env.registry import make_joint_env
 from surreal_like.env.vector import VECTORS
 from surreal_like.env.wrappers import WRAPPER_KEYS
+from surreal_like.experiment.checkpoints import only_policy
 from surreal_like.experiment.find import find_in, split_run
 from surreal_like.experiment.trained import trained_folder
 from surreal_like.policies.assignment import is_function
@@ -102,6 +103,8 @@ def check_policies(config: Config, wanted: Mapping[str, Any]) -> None:
         elif not each:
             check_single(config, wanted)
     learning = named_policies(config)
+    if config.session_config.checkpoint.start_from:
+        only_policy(config, "the experiment", "--from")
     for name in config.session_config.stop.eval_returns:
         if name not in learning:
             raise ConfigError(

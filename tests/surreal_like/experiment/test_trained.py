@@ -17,9 +17,10 @@ from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
+from surreal_like.data.policy_names import PolicyId, learning_policies
 from surreal_like.errors import SpecError
 from surreal_like.experiment import trained
-from surreal_like.experiment.checkpoints import checkpoint_of
+from surreal_like.experiment.checkpoints import checkpoint_of, whole_checkpoint
 from surreal_like.experiment.find import split_run
 from surreal_like.experiment.shipped import find_experiment, list_experiments
 from surreal_like.experiment.trained import list_trained, trained_folder
@@ -135,6 +136,49 @@ def test_a_run_begins_with_one(tmp_path: Path) -> None:
         checkpoint_of(f"trained:{NAME}:latest")
     config = RunFolder(run.folder).read_config()
     assert config.session_config.checkpoint.start_from == str(start.resolve())
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_run_begins_with_those_of_one_policy(name: str) -> None:
+    learning = learning_policies(RunFolder(folder_of(name)).read_config())
+    if len(learning) == 1:
+        path = folder_of(name) / "checkpoints" / PolicyId(learning[0]).best
+        assert checkpoint_of(f"trained:{name}") == path
+        return
+    words = rf"run trained:{name} has several policies that learn \({', '.join(learning)}\): --from"
+    with pytest.raises(UsageError, match=words):
+        checkpoint_of(f"trained:{name}")
+
+
+@pytest.mark.parametrize("names", [["main"], ["main", "more"]])
+def test_one_named_policy_begins_with_it(names: list[str], tmp_path: Path) -> None:
+    overrides = {
+        "policies": {**{name: {} for name in names}, "other": {"fixed": "random"}},
+        "env_config.env_args": {"agents": 3},
+        "env_config.policy_mapping": {"cart_0": "main", "cart_1": names[-1], "*": "other"},
+        "session_config.stop": {"iterations": 1},
+        "session_config.launcher.snapshot": False,
+    }
+    words = {
+        "overrides": overrides,
+        "launcher": "serial",
+        "folder": tmp_path / "run",
+        "start_from": "trained:cartpole_ppo",
+    }
+    config = tmp_path / "config.yaml"
+    shipped = find_experiment("cartpole_ppo").read_text()
+    config.write_text(shipped.replace("gym:CartPole-v1", "toy:multi_cartpole"))
+    if len(names) > 1:
+        with pytest.raises(UsageError, match=r"policies that learn \(main, more\): --from is for"):
+            train(config, **words)
+        return
+    run = train(config, **words)
+    assert run.ok
+    assert '"restored"' in (tmp_path / "run" / "events.jsonl").read_text()
+    newest = whole_checkpoint(RunFolder(tmp_path / "run"), "latest", "main")
+    more = {"session_config.stop.iterations": 2}
+    again = train(folder=tmp_path / "run", resume=True, checkpoint=newest.name, overrides=more)
+    assert again.ok
 
 
 def test_an_opponent_may_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
