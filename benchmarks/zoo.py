@@ -16,6 +16,7 @@ import json
 import math
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,10 +32,10 @@ from milestones import in_folder_of_data
 from setting import add_seeds, run_folders, seeds_of
 
 from session.checkpoint import STATE, read_state, save_one
-from session.config import Config
 from session.config.session_defaults import EVALUATION_MODES
 from session.folder import RunFolder
 from surreal_like.addons.analysis.evaluate import evaluate
+from surreal_like.data.policy_names import PolicyId, learning_policies, named_policies
 from surreal_like.experiment.checkpoints import default_checkpoint, whole_checkpoint
 from surreal_like.experiment.shipped import list_experiments, shipped_folder
 from surreal_like.experiment.trained import Card, list_trained
@@ -88,7 +89,7 @@ def played(folder: Path, checkpoint: str, episodes: int) -> dict[str, Any]:
     numbers = {name: float(found[name]) for name in NUMBERS}
     error = numbers["std_return"] / math.sqrt(found["episodes"])
     means = found.get("policies", {})
-    policies = {name: means[name] for name in learning(config) if name in means}
+    policies = {name: means[name] for name in named_policies(config) if name in means}
     return {
         **numbers,
         "standard_error": error,
@@ -103,30 +104,21 @@ def merit(score: Mapping[str, Any]) -> float:
     return float(sum((score.get("policies") or {"": score["mean_return"]}).values()))
 
 
-def learning(config: Config) -> list[str]:
-    """Returns the policies of an experiment that learn; without several one of an empty name."""
-    return [name for name, own in (config.get("policies") or {}).items() if _learns(own)] or [""]
-
-
-def _learns(own: Mapping[str, Any]) -> bool:
-    return not (own.get("fixed") or own.get("snapshots_of"))
-
-
 def write(run: RunFolder, checkpoint: str, place: Path) -> str:
     """Writes config and parameters of a run as a trained policy; returns their type.
 
     Args:
         run: the run.
         checkpoint: name of the checkpoint of each policy.
-        place: folder; what was there is replaced.
+        place: folder that is made.
     """
     config = run.read_config()
     found = {
-        name: whole_checkpoint(run, checkpoint, *filter(None, [name])) for name in learning(config)
+        PolicyId(name).best: whole_checkpoint(run, checkpoint, name)
+        for name in learning_policies(config)
     }
     size = sum((path / PARAMETERS).stat().st_size for path in found.values())
     halves = size > HALVES_ABOVE_BYTES
-    shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     # Where the run was is no fact about the policy.
     config.session_config.folder = None
@@ -141,7 +133,7 @@ def write(run: RunFolder, checkpoint: str, place: Path) -> str:
             }
         state = {key: x for key, x in read_state(path).items() if key in KEPT}
         data = safetensors.torch.save(tensors)
-        best = place / "checkpoints" / "best" / name
+        best = place / "checkpoints" / name
         save_one(best, state, lambda new, data=data: _store(new, data))  # type: ignore[misc]
     return "float16" if halves else "float32"
 
@@ -156,8 +148,28 @@ def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
     named = {seed: default_checkpoint(run) for seed, run in found.items()}
     scores = {seed: merit(played(run.path, named[seed], EPISODES)) for seed, run in found.items()}
     seed = sorted(scores, key=scores.__getitem__)[len(scores) // 2]
-    place = PLACE / row.name
-    precision = write(found[seed], named[seed], place)
+    # The policy before stays until the new one is whole, and has played.
+    with tempfile.TemporaryDirectory(dir=PLACE) as scratch:
+        place = Path(scratch) / row.name
+        card = describe(row, found[seed], named[seed], place, scores)
+        shutil.rmtree(PLACE / row.name, ignore_errors=True)
+        place.rename(PLACE / row.name)
+    return card
+
+
+def describe(
+    row: learn.Row, run: RunFolder, checkpoint: str, place: Path, scores: Mapping[int, float]
+) -> Card:
+    """Writes the policy of a run into a new folder, plays it, and writes its card.
+
+    Args:
+        row: of the experiment.
+        run: the run.
+        checkpoint: name of the checkpoint of each policy.
+        place: the folder.
+        scores: seed -> mean return of each run.
+    """
+    precision = write(run, checkpoint, place)
     facts = next(each for each in list_experiments() if each.name == row.name)
     here = machine()
     images = facts.environment.startswith("atari:")
@@ -167,7 +179,7 @@ def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
         algorithm=facts.algorithm,
         extra=facts.extra,
         fingerprint=str(learn.experiment_of(row)["experiment"]),
-        seed=seed,
+        seed=int(run.read_config().session_config.seed),
         seeds={each: round(score, 4) for each, score in scores.items()},
         env_steps=int(json.loads(state.read_text())["env_steps"]),
         score=played(place, "best", EPISODES),

@@ -13,7 +13,6 @@ import torch
 import yaml
 
 from main.cli import main
-from session.config import Config
 from session.errors import UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
@@ -77,13 +76,7 @@ def test_the_settings_are_those_that_are_shipped_now(name: str) -> None:
 
 @pytest.mark.parametrize("name", CARDS)
 def test_a_policy_is_loaded_by_its_name(name: str) -> None:
-    policies = Config.load_file(str(find_experiment(name))).get("policies") or {None: {}}
-    learning = [
-        policy
-        for policy, own in policies.items()
-        if not {"fixed", "snapshots_of"} & (own or {}).keys()
-    ]
-    for policy in learning:
+    for policy in learning_policies(RunFolder(folder_of(name)).read_config()):
         assert load_policy(f"trained:{name}", policy=policy).checkpoint.startswith("best")
 
 
