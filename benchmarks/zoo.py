@@ -194,26 +194,42 @@ def describe(
     return card
 
 
-def differences(kept: Mapping[str, Any], found: Mapping[str, Any], *, same: bool) -> str:
+def differences(
+    kept: Mapping[str, Any], found: Mapping[str, Any], score: Mapping[str, Any], *, same: bool
+) -> str:
     """Returns how an evaluation differs from that of a card; empty if it does not.
 
     Args:
         kept: of the card.
         found: of now, of as many episodes.
-        same: with the same versions and processor: then all numbers are the same. Otherwise the
-            means differ by four standard errors at most, or by 2 % of the range if that is more.
+        score: of the card, of all its episodes: a few may all be the same.
+        same: with the same versions and processor: then all numbers are the same. Otherwise means
+            differ by what :func:`allowed` returns at most, that of each policy by itself.
     """
     if same:
         names = (*NUMBERS, *(name for name in ("policies",) if name in kept))
         other = [name for name in names if kept[name] != found[name]]
         return ", ".join(f"{name} {found[name]}, was {kept[name]}" for name in other)
-    allowed = 4 * kept["standard_error"], 0.02 * (kept["max_return"] - kept["min_return"])
-    # Returns of policies that play against each other sum up to the same always.
-    allowed += tuple(0.1 * max(1.0, abs(each)) for each in kept.get("policies", {}).values())
-    apart = abs(merit(found) - merit(kept))
-    if apart <= max(allowed):
-        return ""
-    return f"mean return {merit(found):g}, was {merit(kept):g}"
+    before, now = (each.get("policies") or {"": each["mean_return"]} for each in (kept, found))
+    texts = [
+        f"mean return {name} {now.get(name)}, was {mean:g}".replace("  ", " ")
+        for name, mean in before.items()
+        if not abs(now.get(name, math.inf) - mean) <= allowed(score, mean, kept["episodes"])
+    ]
+    return ", ".join(texts)
+
+
+def allowed(score: Mapping[str, Any], mean: float, episodes: int) -> float:
+    """Returns how far a mean return may be from one of as many episodes on another processor.
+
+    That is four standard errors, and at least 2 % of the range of the returns or of the mean. Cards
+    have the spread of the joint return only: it is the bound for that of each policy. Where one
+    agent wins what another loses, it is 0, and 10 % of the mean are allowed, at least 0.1.
+    """
+    if "policies" in score and score["min_return"] == score["max_return"] == 0:
+        return 0.1 * max(1.0, abs(mean))
+    error = score["std_return"] / math.sqrt(episodes)
+    return max(4 * error, 0.02 * (score["max_return"] - score["min_return"]), 0.02 * abs(mean))
 
 
 def checked(episodes: str) -> Iterator[tuple[str, str]]:
@@ -230,7 +246,7 @@ def checked(episodes: str) -> Iterator[tuple[str, str]]:
         same = card.versions == here["versions"] and card.machine.startswith(
             f"{here['processor']}, "
         )
-        yield name, differences(kept, found, same=same)
+        yield name, differences(kept, found, card.score, same=same)
 
 
 def main() -> int:

@@ -80,3 +80,65 @@ def test_only_what_cannot_be_drawn_has_no_picture(
     refuse(MissingExtra.named("a video", "video"))
     with pytest.raises(MissingExtra):
         zoo.film("cartpole_pqn", tmp_path)
+
+
+def score(**numbers: Any) -> dict[str, Any]:
+    usual = {"mean_return": 500.0, "std_return": 0.0, "min_return": 500.0, "max_return": 500.0}
+    return {**usual, "episodes": 20, **numbers}
+
+
+SPREAD = score(mean_return=497.7, std_return=10.96, min_return=361.0, episodes=1000)
+BOTH = score(mean_return=900.0, std_return=90.0, min_return=700.0, max_return=1000.0)
+GAME = score(mean_return=0.0, min_return=0.0, max_return=0.0, policies={"main": 0.94})
+
+
+def test_on_the_same_processor_all_numbers_are_the_same() -> None:
+    kept = score(policies={"left": 500.0})
+    assert ZOO.differences(kept, kept, kept, same=True) == ""
+    other = kept | {"min_return": 499.0, "policies": {"left": 499.9}}
+    said = ZOO.differences(kept, other, kept, same=True)
+    assert said == "min_return 499.0, was 500.0, policies {'left': 499.9}, was {'left': 500.0}"
+
+
+@pytest.mark.parametrize(
+    ("whole", "mean", "differs"),
+    [
+        (SPREAD, 490.5, False),  # four standard errors of 20 episodes are 9.8
+        (SPREAD, 489.0, True),
+        (score(), 490.5, False),  # 2 % of the mean, where none of 1,000 was another
+        (score(), 489.0, True),
+    ],
+)
+def test_on_another_one_as_much_is_allowed_as_all_episodes_spread(
+    whole: dict[str, Any], mean: float, differs: bool
+) -> None:
+    said = ZOO.differences(score(), score(mean_return=mean), whole, same=False)
+    assert said == (f"mean return {mean}, was 500" if differs else "")
+
+
+@pytest.mark.parametrize(
+    ("whole", "before", "now", "said"),
+    [
+        (BOTH, {"left": 396.6, "right": 500.0}, {"left": 390.0, "right": 480.0}, ""),
+        (
+            BOTH,
+            {"left": 300.0, "right": 500.0},
+            {"left": 500.0, "right": 300.0},
+            "mean return left 500.0, was 300, mean return right 300.0, was 500",
+        ),
+        (score(), {"left": 500.0}, {"left": 450.0}, "mean return left 450.0, was 500"),
+        (BOTH, {"left": 500.0}, {}, "mean return left None, was 500"),
+        (GAME, {"main": 1.0}, {"main": 0.95}, ""),
+        (GAME, {"main": 1.0}, {"main": 0.8}, "mean return main 0.8, was 1"),
+    ],
+)
+def test_each_policy_is_compared_by_itself(
+    whole: dict[str, Any], before: dict[str, float], now: dict[str, float], said: str
+) -> None:
+    kept, found = score(policies=before), score(policies=now)
+    assert ZOO.differences(kept, found, whole, same=False) == said
+
+
+def test_the_middle_seed_is_that_of_the_sum_of_all_policies() -> None:
+    assert ZOO.merit(score()) == 500.0
+    assert ZOO.merit(score(policies={"left": 1.0, "right": 2.0})) == 3.0
