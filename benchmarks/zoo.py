@@ -131,6 +131,12 @@ def write(run: RunFolder, checkpoint: str, place: Path) -> str:
                 key: x.half() if x.dtype == torch.float32 and x.dim() > 1 else x
                 for key, x in tensors.items()
             }
+        for key, x in tensors.items():
+            if not x.isfinite().all():
+                raise SystemExit(
+                    f"{path / PARAMETERS}: {key} has values that are not finite as {x.dtype}: the "
+                    "policy cannot be stored; train it again"
+                )
         state = {key: x for key, x in read_state(path).items() if key in KEPT}
         data = safetensors.torch.save(tensors)
         best = place / "checkpoints" / name

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 
 import docs.generate  # noqa: F401 - it puts the folder of benchmarks on the path
 from session.errors import MissingExtra, UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
+from surreal_like.learner.saver import PARAMETERS
+from surreal_like.network.files import read_tensors
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -44,6 +48,21 @@ def test_a_shared_policy_is_written_and_plays(shared: RunFolder, tmp_path: Path)
     score = ZOO.played(tmp_path / "new", "best", 3)
     assert score["episodes"] == 3
     assert ZOO.merit(score) == score["mean_return"]
+
+
+def test_weights_that_halves_cannot_hold_are_refused(
+    shared: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(shutil.copytree(shared.path, tmp_path / "run"))
+    best = run.checkpoints / "best"
+    tensors = read_tensors(best / PARAMETERS)
+    name = next(name for name, tensor in tensors.items() if tensor.dim() > 1)
+    tensors[name][0, 0] = 1e5
+    (best / PARAMETERS).write_bytes(safetensors.torch.save(tensors))
+    monkeypatch.setattr(ZOO, "HALVES_ABOVE_BYTES", 0)
+    monkeypatch.setattr(ZOO, "whole_checkpoint", lambda *words: best)
+    with pytest.raises(SystemExit, match=f"{name} has values that are not finite as torch.float16"):
+        ZOO.write(run, "best", tmp_path / "new")
 
 
 def test_a_policy_stays_until_the_new_one_is_whole(

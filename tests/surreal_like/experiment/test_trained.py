@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from main.cli import main
-from session.errors import UsageError
+from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.data.policy_names import PolicyId, learning_policies
@@ -24,7 +24,8 @@ from surreal_like.experiment.find import split_run
 from surreal_like.experiment.shipped import find_experiment, list_experiments
 from surreal_like.experiment.trained import list_trained, trained_folder
 from surreal_like.learner.saver import PARAMETERS
-from surreal_like.network.files import load_parameters
+from surreal_like.network.files import load_parameters, save_parameters
+from surreal_like.network.parts import choose_parts
 from surreal_like.run.request import RunRequest
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -33,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[3]
 CARDS = list_trained()
 MOST_BYTES = 6_000_000
 HALVES_ABOVE_BYTES = 200_000
+# Extra -> the package with its environments.
+PACKAGES = {"multi": "pettingzoo", "minigrid": "minigrid", "robotics": "gymnasium_robotics"}
 # Without an extra, of one agent.
 NAME = "cartpole_pqn"
 
@@ -68,8 +71,10 @@ def test_a_card_is_of_the_shipped_experiment_and_of_the_median_seed(name: str) -
     assert halves or sum(file.stat().st_size for file in files) <= HALVES_ABOVE_BYTES
 
 
-@pytest.mark.parametrize("name", [name for name, card in CARDS.items() if not card.extra])
+@pytest.mark.parametrize("name", CARDS)
 def test_the_settings_are_those_that_are_shipped_now(name: str) -> None:
+    if extra := CARDS[name].extra:
+        pytest.importorskip(PACKAGES[extra], reason=f"the extra {extra} is not installed")
     config = RunRequest(str(find_experiment(name))).resolve().config
     assert CARDS[name].fingerprint == config.fingerprint()
 
@@ -203,6 +208,29 @@ def test_one_of_another_layout_says_how_it_is_made_anew(
     file.write_text(yaml.safe_dump(config))
     with pytest.raises(SpecError, match=rf"\[8.*\[64.*make trained NAME={NAME}$"):
         load_policy(f"trained:{NAME}")
+
+
+def test_parts_of_halves_become_whole_numbers() -> None:
+    own = {"net/torso.weight": torch.zeros(2, 3), "net/head.weight": torch.zeros(1, 2)}
+    given = {"net/torso.weight": torch.ones(2, 3).half()}
+    chosen = choose_parts(own, given, ["torso"])
+    assert chosen["net/torso.weight"].dtype == torch.float32
+    assert chosen["net/torso.weight"].min() == 1.0
+
+
+@pytest.mark.parametrize("wrong", [torch.inf, torch.nan])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, wrong: float) -> None:
+    layer, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2).requires_grad_(False)
+    with torch.no_grad():
+        layer.weight[1, 2] = wrong
+    save_parameters({"net": layer}, tmp_path / "file")
+    with pytest.raises(CheckpointError, match=r"file: net/weight has values that are not finite"):
+        load_parameters({"net": other}, tmp_path / "file")
+    # A buffer may hold them, such as a mask.
+    masked = torch.nn.Module()
+    masked.register_buffer("mask", torch.full((2,), -torch.inf))
+    save_parameters({"net": masked}, tmp_path / "file")
+    load_parameters({"net": masked}, tmp_path / "file")
 
 
 def test_halves_become_whole_numbers(tmp_path: Path) -> None:
