@@ -16,6 +16,7 @@ import json
 import math
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,10 +32,10 @@ from milestones import in_folder_of_data
 from setting import add_seeds, run_folders, seeds_of
 
 from session.checkpoint import STATE, read_state, save_one
-from session.config import Config
 from session.config.session_defaults import EVALUATION_MODES
 from session.folder import RunFolder
 from surreal_like.addons.analysis.evaluate import evaluate
+from surreal_like.data.policy_names import PolicyId, learning_policies, named_policies
 from surreal_like.experiment.checkpoints import default_checkpoint, whole_checkpoint
 from surreal_like.experiment.shipped import list_experiments, shipped_folder
 from surreal_like.experiment.trained import Card, list_trained
@@ -88,7 +89,7 @@ def played(folder: Path, checkpoint: str, episodes: int) -> dict[str, Any]:
     numbers = {name: float(found[name]) for name in NUMBERS}
     error = numbers["std_return"] / math.sqrt(found["episodes"])
     means = found.get("policies", {})
-    policies = {name: means[name] for name in learning(config) if name in means}
+    policies = {name: means[name] for name in named_policies(config) if name in means}
     return {
         **numbers,
         "standard_error": error,
@@ -103,30 +104,21 @@ def merit(score: Mapping[str, Any]) -> float:
     return float(sum((score.get("policies") or {"": score["mean_return"]}).values()))
 
 
-def learning(config: Config) -> list[str]:
-    """Returns the policies of an experiment that learn; without several one of an empty name."""
-    return [name for name, own in (config.get("policies") or {}).items() if _learns(own)] or [""]
-
-
-def _learns(own: Mapping[str, Any]) -> bool:
-    return not (own.get("fixed") or own.get("snapshots_of"))
-
-
 def write(run: RunFolder, checkpoint: str, place: Path) -> str:
     """Writes config and parameters of a run as a trained policy; returns their type.
 
     Args:
         run: the run.
         checkpoint: name of the checkpoint of each policy.
-        place: folder; what was there is replaced.
+        place: folder that is made.
     """
     config = run.read_config()
     found = {
-        name: whole_checkpoint(run, checkpoint, *filter(None, [name])) for name in learning(config)
+        PolicyId(name).best: whole_checkpoint(run, checkpoint, name)
+        for name in learning_policies(config)
     }
     size = sum((path / PARAMETERS).stat().st_size for path in found.values())
     halves = size > HALVES_ABOVE_BYTES
-    shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     # Where the run was is no fact about the policy.
     config.session_config.folder = None
@@ -139,9 +131,15 @@ def write(run: RunFolder, checkpoint: str, place: Path) -> str:
                 key: x.half() if x.dtype == torch.float32 and x.dim() > 1 else x
                 for key, x in tensors.items()
             }
+        for key, x in tensors.items():
+            if not x.isfinite().all():
+                raise SystemExit(
+                    f"{path / PARAMETERS}: {key} has values that are not finite as {x.dtype}: the "
+                    "policy cannot be stored; train it again"
+                )
         state = {key: x for key, x in read_state(path).items() if key in KEPT}
         data = safetensors.torch.save(tensors)
-        best = place / "checkpoints" / "best" / name
+        best = place / "checkpoints" / name
         save_one(best, state, lambda new, data=data: _store(new, data))  # type: ignore[misc]
     return "float16" if halves else "float32"
 
@@ -156,8 +154,28 @@ def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
     named = {seed: default_checkpoint(run) for seed, run in found.items()}
     scores = {seed: merit(played(run.path, named[seed], EPISODES)) for seed, run in found.items()}
     seed = sorted(scores, key=scores.__getitem__)[len(scores) // 2]
-    place = PLACE / row.name
-    precision = write(found[seed], named[seed], place)
+    # The policy before stays until the new one is whole, and has played.
+    with tempfile.TemporaryDirectory(dir=PLACE) as scratch:
+        place = Path(scratch) / row.name
+        card = describe(row, found[seed], named[seed], place, scores)
+        shutil.rmtree(PLACE / row.name, ignore_errors=True)
+        place.rename(PLACE / row.name)
+    return card
+
+
+def describe(
+    row: learn.Row, run: RunFolder, checkpoint: str, place: Path, scores: Mapping[int, float]
+) -> Card:
+    """Writes the policy of a run into a new folder, plays it, and writes its card.
+
+    Args:
+        row: of the experiment.
+        run: the run.
+        checkpoint: name of the checkpoint of each policy.
+        place: the folder.
+        scores: seed -> mean return of each run.
+    """
+    precision = write(run, checkpoint, place)
     facts = next(each for each in list_experiments() if each.name == row.name)
     here = machine()
     images = facts.environment.startswith("atari:")
@@ -167,7 +185,7 @@ def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
         algorithm=facts.algorithm,
         extra=facts.extra,
         fingerprint=str(learn.experiment_of(row)["experiment"]),
-        seed=seed,
+        seed=int(run.read_config().session_config.seed),
         seeds={each: round(score, 4) for each, score in scores.items()},
         env_steps=int(json.loads(state.read_text())["env_steps"]),
         score=played(place, "best", EPISODES),
@@ -182,26 +200,42 @@ def make(row: learn.Row, seeds: list[int], runs: Path) -> Card:
     return card
 
 
-def differences(kept: Mapping[str, Any], found: Mapping[str, Any], *, same: bool) -> str:
+def differences(
+    kept: Mapping[str, Any], found: Mapping[str, Any], score: Mapping[str, Any], *, same: bool
+) -> str:
     """Returns how an evaluation differs from that of a card; empty if it does not.
 
     Args:
         kept: of the card.
         found: of now, of as many episodes.
-        same: with the same versions and processor: then all numbers are the same. Otherwise the
-            means differ by four standard errors at most, or by 2 % of the range if that is more.
+        score: of the card, of all its episodes: a few may all be the same.
+        same: with the same versions and processor: then all numbers are the same. Otherwise means
+            differ by what :func:`allowed` returns at most, that of each policy by itself.
     """
     if same:
         names = (*NUMBERS, *(name for name in ("policies",) if name in kept))
         other = [name for name in names if kept[name] != found[name]]
         return ", ".join(f"{name} {found[name]}, was {kept[name]}" for name in other)
-    allowed = 4 * kept["standard_error"], 0.02 * (kept["max_return"] - kept["min_return"])
-    # Returns of policies that play against each other sum up to the same always.
-    allowed += tuple(0.1 * max(1.0, abs(each)) for each in kept.get("policies", {}).values())
-    apart = abs(merit(found) - merit(kept))
-    if apart <= max(allowed):
-        return ""
-    return f"mean return {merit(found):g}, was {merit(kept):g}"
+    before, now = (each.get("policies") or {"": each["mean_return"]} for each in (kept, found))
+    texts = [
+        f"mean return {name} {now.get(name)}, was {mean:g}".replace("  ", " ")
+        for name, mean in before.items()
+        if not abs(now.get(name, math.inf) - mean) <= allowed(score, mean, kept["episodes"])
+    ]
+    return ", ".join(texts)
+
+
+def allowed(score: Mapping[str, Any], mean: float, episodes: int) -> float:
+    """Returns how far a mean return may be from one of as many episodes on another processor.
+
+    That is four standard errors, and at least 2 % of the range of the returns or of the mean. Cards
+    have the spread of the joint return only: it is the bound for that of each policy. Where one
+    agent wins what another loses, it is 0, and 10 % of the mean are allowed, at least 0.1.
+    """
+    if "policies" in score and score["min_return"] == score["max_return"] == 0:
+        return 0.1 * max(1.0, abs(mean))
+    error = score["std_return"] / math.sqrt(episodes)
+    return max(4 * error, 0.02 * (score["max_return"] - score["min_return"]), 0.02 * abs(mean))
 
 
 def checked(episodes: str) -> Iterator[tuple[str, str]]:
@@ -218,7 +252,7 @@ def checked(episodes: str) -> Iterator[tuple[str, str]]:
         same = card.versions == here["versions"] and card.machine.startswith(
             f"{here['processor']}, "
         )
-        yield name, differences(kept, found, same=same)
+        yield name, differences(kept, found, card.score, same=same)
 
 
 def main() -> int:

@@ -146,7 +146,8 @@ class RunFolder:
 
     Args:
         path: the folder; it need not exist yet.
-        copy_of: URL of the mirror that the folder is a copy of; empty: it is the run itself.
+        copy_of: URL of the mirror that the folder is a copy of, or ``trained:NAME``; empty: it is
+            the run itself.
     """
 
     def __init__(self, path: str | Path, *, copy_of: str = "") -> None:

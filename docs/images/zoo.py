@@ -19,7 +19,7 @@ FOLDER = ROOT / "docs" / "images" / "zoo"
 # As a script, this file has only its own folder on the path.
 sys.path += [path for path in (str(ROOT),) if path not in sys.path]
 
-from session.errors import UsageError  # noqa: E402
+from session.errors import MissingExtra, UsageError  # noqa: E402
 from surreal_like.addons.analysis.play import play  # noqa: E402
 from surreal_like.experiment.trained import list_trained  # noqa: E402
 
@@ -32,6 +32,8 @@ def film(name: str, folder: Path = FOLDER) -> Path | None:
         whole = Path(scratch) / "whole.gif"
         try:
             play(f"trained:{name}", episodes=1, video=whole, seed=SEED)
+        except MissingExtra:
+            raise
         except UsageError:
             return None
         with Image.open(whole) as pictures:

@@ -137,8 +137,9 @@ def _policies() -> None:
     head = ["name", "environment", "algorithm", "env steps", "mean return", "extra"]
     print(columns(head, rows, right=(3, 4)))
     print(
-        "\nShow one: surreal-like play NAME --trained; go on from one: surreal-like train NAME"
-        "\n--from trained:NAME; mean return: of fresh episodes, and its standard error"
+        "\nShow one: surreal-like play NAME --trained; go on from one, if one policy has learned:"
+        "\nsurreal-like train NAME --from trained:NAME; mean return: of fresh episodes, and its"
+        "\nstandard error"
     )
     for extra in sorted({card.extra for card in cards.values()} - {""}):
         print(f"{extra}: {install_line(extra)}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from session.addons import load
+from session.addons.hooks import is_url
 from session.config import Config
 from session.errors import AdmissionError, DeadlineError, RefusedError, UsageError, WireError
 from session.folder import RunFolder
@@ -270,15 +271,17 @@ def open_run(folder: str | Path | RunFolder) -> RunHandle:
 
 
 def refuse_copy(folder: RunFolder) -> None:
-    """Refuses a command to a run of which there is only the copy from its mirror.
+    """Refuses a command to a run of which there is only a copy, from its mirror or of its policy.
 
     Raises:
         UsageError: it is such a copy.
     """
-    if url := folder.copy_of:
+    if place := folder.copy_of:
+        more = ""
+        if is_url(place):
+            more = f", or go on from the copy: surreal-like train --resume {place}"
         raise UsageError(
-            f"{url} is a copy, which takes no commands: name the run's own folder, or go on from "
-            f"the copy: surreal-like train --resume {url}"
+            f"{place} is a copy, which takes no commands: name the run's own folder{more}"
         )
 
 

@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from session.checkpoint import STATE, earlier_ones, read_sealed, read_state
+from session.config import Config
 from session.errors import CheckpointError, UsageError
 from session.folder import RUNS, RunFolder
 from session.newest_checkpoint import Checkpoints, Note
-from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId
+from surreal_like.data.policy_names import DEFAULT_POLICY, PolicyId, learning_policies
 from surreal_like.experiment.trained import trained_folder
 
 _log = logging.getLogger(__name__)
@@ -35,20 +36,48 @@ def whole_checkpoint(run: RunFolder, checkpoint: str | int, policy: str = DEFAUL
         UsageError: the checkpoint does not exist; the message lists the existing ones.
         CheckpointError: the checkpoint is incomplete; the message names the file.
     """
-    paths = _by_name(run, policy)
+    paths, place = _by_name(run, policy), run.copy_of or run
     if str(checkpoint) not in paths:
         raise UsageError(
-            f"run {run} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
+            f"run {place} has no checkpoint '{checkpoint}'; it has {', '.join(paths) or 'none yet'}"
         )
-    return _first_whole(paths[str(checkpoint)], f"run {run} has {', '.join(paths)}")
+    return _first_whole(paths[str(checkpoint)], f"run {place} has {', '.join(paths)}")
 
 
-def checkpoints_named(run: RunFolder, checkpoint: str | int) -> list[Path]:
+def name_of(path: Path, policy: str) -> str:
+    """Returns the name of the checkpoint of a policy in a folder, such as ``best`` or ``12000``."""
+    # The best parameters of one of several policies stand in a folder of its name.
+    return path.name if path.name.isdigit() else path.name.replace(policy, "best", 1)
+
+
+def checkpoints_named(
+    run: RunFolder, checkpoint: str | int, policy: str = DEFAULT_POLICY
+) -> list[Path]:
     """Returns the candidates for a name as in :func:`whole_checkpoint`, newest first, unverified.
 
     Empty if there is none.
     """
-    return _by_name(run).get(str(checkpoint), [])
+    return _by_name(run, policy).get(str(checkpoint), [])
+
+
+def only_policy(config: Config, place: object, what: str) -> str:
+    """Returns the name of the only policy that learns.
+
+    Args:
+        config: config of the run.
+        place: the run, for the message.
+        what: command or setting that cannot choose among several policies, for the message.
+
+    Raises:
+        UsageError: there are several.
+    """
+    names = learning_policies(config)
+    if len(names) > 1:
+        raise UsageError(
+            f"{place} has several policies that learn ({', '.join(names)}): {what} is for runs in "
+            "which one learns"
+        )
+    return names[0]
 
 
 def _by_name(run: RunFolder, policy: str = DEFAULT_POLICY) -> dict[str, list[Path]]:
@@ -114,7 +143,7 @@ def checkpoint_of(text: str) -> Path:
             ``RUN`` alone means :func:`default_checkpoint`.
 
     Raises:
-        UsageError: the run or the checkpoint does not exist.
+        UsageError: the run or the checkpoint does not exist, or several policies learned in it.
         CheckpointError: the checkpoint is incomplete.
     """
     if os.path.isfile(Path(text) / "state.json"):
@@ -123,20 +152,27 @@ def checkpoint_of(text: str) -> Path:
     named = _NAMED.fullmatch(text)
     name, checkpoint = named.groups() if named else (text, "")
     if (trained := trained_folder(name)) is not None:
-        return whole_checkpoint(RunFolder(trained, copy_of=name), checkpoint or "best")
+        return _chosen(RunFolder(trained, copy_of=name), checkpoint or "best")
     # The name of a run may end like that of a checkpoint: 2026-11-25T10:00.
     for each, wanted in dict.fromkeys([(text, ""), (name, checkpoint)]):
         for path in (Path(each), RUNS / each):
             if os.path.isfile(path / "config.yaml"):
                 run = RunFolder(path)
-                return whole_checkpoint(run, wanted or default_checkpoint(run))
+                return _chosen(run, wanted or default_checkpoint(run))
     raise UsageError(
         f"no run '{name}' to start from: neither {name} nor {RUNS / name} has a config.yaml; "
         "write RUN, RUN:best, RUN:latest or RUN:STEP"
     )
 
 
-def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) -> None:
+def _chosen(run: RunFolder, checkpoint: str) -> Path:
+    name = only_policy(Config.load_file(run.config), f"run {run.copy_of or run}", "--from")
+    return whole_checkpoint(run, checkpoint, name)
+
+
+def go_back_to(
+    folder: RunFolder, path: Path, note: Note, *, keep_history: int, policy: str = DEFAULT_POLICY
+) -> None:
     """Makes a checkpoint of a run its newest one, from which the run continues.
 
     Newer ones are set aside. Of the best parameters only networks are restored; optimizers start
@@ -147,24 +183,32 @@ def go_back_to(folder: RunFolder, path: Path, note: Note, *, keep_history: int) 
         path: a checkpoint of it, numbered or best.
         note: called with a line for each checkpoint that is set aside.
         keep_history: ``session_config.checkpoint.keep_history``.
+        policy: policy of the checkpoint.
     """
-    checkpoints = Checkpoints(folder.checkpoints / "learner", keep_history=keep_history, note=note)
+    place = folder.checkpoints / PolicyId(policy).checkpoints
+    checkpoints = Checkpoints(place, keep_history=keep_history, note=note)
     if path.name.isdigit():
         checkpoints.go_back(int(path.name), f"above {path.name}, which the run goes on from")
         return
     number = int(read_state(path)["iteration"])
     checkpoints.go_back(number - 1, f"not below {path.name}, which the run goes on from")
-    start_with(folder, path, iteration=number)
+    start_with(folder, path, policy=policy, iteration=number)
 
 
 def start_with(
-    folder: RunFolder, source: Path, *, iteration: int = 0, parts: Sequence[str] = ()
+    folder: RunFolder,
+    source: Path,
+    *,
+    policy: str = DEFAULT_POLICY,
+    iteration: int = 0,
+    parts: Sequence[str] = (),
 ) -> None:
     """Writes a first checkpoint of a run, with the networks of another checkpoint.
 
     Args:
         folder: folder of the run.
         source: folder of the other checkpoint; recorded as ``start_from`` in the new state.
+        policy: policy of the run that gets the networks.
         iteration: iteration of the new checkpoint.
         parts: parts of the networks that the run takes from it; empty: all.
 
@@ -179,4 +223,5 @@ def start_with(
 
     state = {"iteration": iteration, "version": 0, "env_steps": 0, "start_from": str(source)}
     state |= {"parts": list(parts)} if parts else {}
-    Checkpoints(folder.checkpoints / "learner", keep_history=1 << 30).save(iteration, state, write)
+    place = folder.checkpoints / PolicyId(policy).checkpoints
+    Checkpoints(place, keep_history=1 << 30).save(iteration, state, write)

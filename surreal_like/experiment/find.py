@@ -18,7 +18,7 @@ from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.policy_names import learning_policies
 from surreal_like.errors import SpecError
 from surreal_like.experiment.checkpoints import whole_checkpoint
-from surreal_like.experiment.trained import how_to_replace, trained_folder
+from surreal_like.experiment.trained import PREFIX, how_to_replace, trained_folder
 from surreal_like.learner.group_leader import of_rank
 from surreal_like.learner.joint import KEY, share_plan
 from surreal_like.learner.learner import Learner
@@ -105,7 +105,9 @@ def split_run(place: str) -> tuple[str, str, str | None]:
     parts = place.split(":")
     for given in (2, 1):
         folder = ":".join(parts[:-given])
-        if len(parts) > given and (os.path.isdir(folder) or trained_folder(folder)):
+        # A folder "trained" of one's own has to be written as ./trained.
+        there = f"{folder}:" != PREFIX and (os.path.isdir(folder) or trained_folder(folder))
+        if len(parts) > given and there:
             return folder, parts[-given], parts[-1] if given == 2 else None
     return place, "best", None
 
@@ -135,4 +137,4 @@ def choose_policy(config: Config, policy: str | None, run: RunFolder) -> str:
     if policy in names:
         return policy
     wrong = f"no policy '{policy}'" if policy else "several policies: name one"
-    raise UsageError(f"run {run} has {wrong}; there are {', '.join(names)}")
+    raise UsageError(f"run {run.copy_of or run} has {wrong}; there are {', '.join(names)}")

@@ -30,7 +30,9 @@ from surreal_like.env.multi_agent import JointEnv, Specs, propose_policies
 from surreal_like.env.registry import make_joint_env
 from surreal_like.env.vector import VECTORS
 from surreal_like.env.wrappers import WRAPPER_KEYS
-from surreal_like.experiment.find import find_in
+from surreal_like.experiment.checkpoints import only_policy
+from surreal_like.experiment.find import find_in, split_run
+from surreal_like.experiment.trained import trained_folder
 from surreal_like.policies.assignment import is_function
 from surreal_like.policies.config import policy_config
 from surreal_like.policies.fixed_policies import RANDOM, RUN, make_fixed
@@ -101,6 +103,8 @@ def check_policies(config: Config, wanted: Mapping[str, Any]) -> None:
         elif not each:
             check_single(config, wanted)
     learning = named_policies(config)
+    if config.session_config.checkpoint.start_from:
+        only_policy(config, "the experiment", "--from")
     for name in config.session_config.stop.eval_returns:
         if name not in learning:
             raise ConfigError(
@@ -322,8 +326,13 @@ def _check_fixed(path: str, fixed: Any) -> str:
             f"{path}.fixed is {quote(fixed)}, expected random, run:FOLDER or module:Class"
         )
     if fixed.startswith(RUN):
+        place = fixed.removeprefix(RUN)
+        folder, checkpoint, policy = split_run(place)
+        if (found := trained_folder(folder)) is not None:
+            # The unpacked code of a run has no trained policies.
+            place = ":".join(filter(None, (str(found), checkpoint, policy)))
         # Its processes may have another folder.
-        return RUN + os.path.abspath(fixed.removeprefix(RUN))
+        return RUN + os.path.abspath(place)
     return fixed
 
 

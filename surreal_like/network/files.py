@@ -11,7 +11,13 @@ from safetensors import SafetensorError
 
 from session.errors import CheckpointError
 from session.json_file import open_file
-from surreal_like.network.flat import Modules, check_manifest, manifest_of, named_tensors
+from surreal_like.network.flat import (
+    Modules,
+    check_manifest,
+    manifest_of,
+    named_tensors,
+    named_weights,
+)
 
 
 def save_parameters(modules: Modules, file_path: str | Path) -> None:
@@ -48,17 +54,26 @@ def read_parameters(modules: Modules, file_path: str | Path) -> dict[str, torch.
     Halves become numbers of the type that the modules have.
 
     Raises:
-        CheckpointError: the file cannot be read.
+        CheckpointError: the file cannot be read, or has weights that are not finite.
         SpecError: its tensors do not fit these modules.
     """
     tensors, own = read_tensors(file_path), named_tensors(modules)
     # The file has another order.
     ordered = {name: tensors.pop(name) for name in own if name in tensors} | tensors
-    for name, tensor in own.items():
-        if name in ordered and ordered[name].dtype == torch.float16:
-            ordered[name] = ordered[name].to(tensor.dtype)
+    ordered |= {name: whole(ordered[name], own[name]) for name in own if name in ordered}
     check_manifest(manifest_of(own), manifest_of(ordered))
+    # Buffers may hold infinity, as masks do. Parameters of agents have no gradient.
+    for name in named_weights(modules):
+        if name in ordered and not ordered[name].isfinite().all():
+            raise CheckpointError(
+                f"{file_path}: {name} has values that are not finite: take another checkpoint"
+            )
     return ordered
+
+
+def whole(tensor: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Returns halves as numbers of the type of another tensor; others as they are."""
+    return tensor.to(own.dtype) if tensor.dtype == torch.float16 else tensor
 
 
 def read_tensors(file_path: str | Path) -> dict[str, torch.Tensor]:

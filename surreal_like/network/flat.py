@@ -44,13 +44,17 @@ def weights_of(modules: Modules) -> frozenset[str]:
 
     Moments, scales, counters and tables are buffers, or parameters without a gradient.
     """
+    return frozenset(name for name, each in named_weights(modules).items() if each.requires_grad)
+
+
+def named_weights(modules: Modules) -> dict[str, nn.Parameter]:
+    """Returns name, as of :func:`named_tensors`, -> parameter, with a gradient or without."""
     parts = {"": modules} if isinstance(modules, nn.Module) else modules
-    return frozenset(
-        f"{key}/{name}" if key else name
+    return {
+        f"{key}/{name}" if key else name: each
         for key, module in parts.items()
         for name, each in module.named_parameters(remove_duplicate=False)
-        if each.requires_grad
-    )
+    }
 
 
 def manifest_of(tensors: Mapping[str, torch.Tensor]) -> Manifest:

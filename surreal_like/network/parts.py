@@ -10,6 +10,7 @@ from torch import nn
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
 from surreal_like.errors import SpecError
+from surreal_like.network.files import whole
 
 
 def list_parts(networks: Iterable[nn.Module]) -> list[str]:
@@ -60,7 +61,8 @@ def choose_parts(
     """Returns the tensors of `own`, those of the parts replaced by the tensors of `given`.
 
     Names are `<network>/<tensor>`. Where `given` has no network of that name, it is the tensor of
-    another network: so a torso fits networks of other algorithms.
+    another network: so a torso fits networks of other algorithms. Halves become numbers of the type
+    that `own` has.
 
     Raises:
         SpecError: `given` lacks a part, or a tensor of it differs in shape or dtype; the message
@@ -77,10 +79,13 @@ def choose_parts(
         more = {_short(name) for name in theirs} - {_short(name) for name in mine}
         for name in (*mine, *sorted(more)):
             source = anywhere.get(name, anywhere.get(_short(name), ""))
-            here, there = _describe(own.get(name)), _describe(given.get(source))
-            if here != there:
+            found = given.get(source)
+            if found is not None and name in own:
+                found = whole(found, own[name])
+            here, there = _describe(own.get(name)), _describe(found)
+            if found is None or here != there:
                 raise SpecError(f"{_short(name)} has {here} in this network, {there} in that one")
-            chosen[name] = given[source]
+            chosen[name] = found
     return chosen
 
 

@@ -31,6 +31,7 @@ from surreal_like.algorithm.catalog import name_of
 from surreal_like.experiment.checkpoints import (
     checkpoint_of,
     go_back_to,
+    only_policy,
     start_with,
     whole_checkpoint,
 )
@@ -426,7 +427,8 @@ class RunRequest:
         for path, (was, now) in taken.items():
             watch.on_message(f"changed: {path} was {was}, is {now}")
         if self._goes_back:
-            whole_checkpoint(folder, str(self.checkpoint))
+            name = only_policy(config, f"run {folder}", "--checkpoint")
+            whole_checkpoint(folder, str(self.checkpoint), name)
         elif note := check_checkpoints(folder):
             watch.on_message(note)
         # The learner of a trial that has used its budget ends at once, as the tuning expects.
@@ -444,12 +446,15 @@ class RunRequest:
         if self.resume:
             reopen(folder)
             if self._goes_back:
-                path = whole_checkpoint(folder, str(self.checkpoint))
-                go_back_to(folder, path, watch.on_message, keep_history=settings.keep_history)
+                name = only_policy(config, f"run {folder}", "--checkpoint")
+                path = whole_checkpoint(folder, str(self.checkpoint), name)
+                kept = settings.keep_history
+                go_back_to(folder, path, watch.on_message, keep_history=kept, policy=name)
                 watch.on_message(f"going on from checkpoint {path}")
         elif settings.start_from:
             parts = settings.parts
-            start_with(folder, checkpoint_of(settings.start_from), parts=parts)
+            name = only_policy(config, "the experiment", "--from")
+            start_with(folder, checkpoint_of(settings.start_from), policy=name, parts=parts)
             what = ", ".join(parts) or "the networks"
             watch.on_message(f"starting with {what} of {settings.start_from}")
 

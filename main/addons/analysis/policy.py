@@ -139,7 +139,8 @@ def run_evaluate(argv: Sequence[str]) -> int:
     for seat, mean in found.get("seats", {}).items():
         policy, _, agent = seat.partition("/")
         print(f"{policy} as {agent}: return {decimal(mean)}")
-    print(f"checkpoint {found['checkpoint']} of {folder}, {short_time(found['seconds'])}")
+    place, took = folder.copy_of or folder, short_time(found["seconds"])
+    print(f"checkpoint {found['checkpoint']} of {place}, {took}")
     return 0
 
 
@@ -191,7 +192,7 @@ def _episode_lines(found: dict[str, Any], folder: RunFolder) -> list[str]:
         f"episode {number}: return {_returns(each)} in {count(length)} steps"
         for number, (each, length) in enumerate(zip(totals, found["lengths"], strict=True), start=1)
     ]
-    lines.append(f"checkpoint {found['checkpoint']} of {folder}")
+    lines.append(f"checkpoint {found['checkpoint']} of {folder.copy_of or folder}")
     if found["video"] is not None:
         took = duration(found["frames"] / found["fps"])
         lines.append(f"{found['video']}: {count(found['frames'])} pictures, {took}")
@@ -207,6 +208,7 @@ def run_export(argv: Sequence[str]) -> int:
         Option("--out", metavar="FILE", help="default: policy.onnx, or policy.pt2"),
         Option("--format", default="onnx", metavar="onnx|pt2", help="default: onnx"),
         _CHECKPOINT,
+        Option("--policy", metavar="NAME", help="which policy, where there are several"),
         TRAINED,
         IMPORT_PATH,
         SNAPSHOT,
@@ -223,12 +225,13 @@ def run_export(argv: Sequence[str]) -> int:
             given.out,
             format=given.format,
             checkpoint=given.checkpoint,
+            policy=given.policy,
             import_path=given.import_path,
         )
     if given.json:
         print(json.dumps({"path": str(found.path), "difference": found.difference}))
         return 0
-    print(f"{found.path}: checkpoint {found.checkpoint} of {folder}")
+    print(f"{found.path}: checkpoint {found.checkpoint} of {folder.copy_of or folder}")
     print(f"inputs {', '.join(found.inputs)}; outputs {', '.join(found.outputs)}")
     print(f"largest difference {found.difference:g} over {found.compared} random observations")
     return 0

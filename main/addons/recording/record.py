@@ -55,6 +55,6 @@ def run(argv: Sequence[str]) -> int:
         return 0
     print(
         f"{given.out}: {count(found['episodes'])} episodes, return {decimal(found['mean_return'])} "
-        f"on average; checkpoint {found['checkpoint']} of {folder}"
+        f"on average; checkpoint {found['checkpoint']} of {folder.copy_of or folder}"
     )
     return 0

@@ -28,6 +28,7 @@ from surreal_like.addons.scripts.policy import Policy, load_policy
 from surreal_like.agent.agent import Agent
 from surreal_like.data.added_parts import policy_spec
 from surreal_like.data.masks import MASK, has_mask
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec, plain
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.experiment.find import find_run
@@ -71,6 +72,7 @@ def export(
     *,
     format: str = "onnx",
     checkpoint: str | int = "best",
+    policy: str | None = None,
     import_path: Sequence[str | Path] = (),
 ) -> Exported:
     """Writes the policy of a run for programs without this package, and compares it.
@@ -83,6 +85,7 @@ def export(
         out: the file; None: ``policy.onnx`` or ``policy.pt2`` in the current folder.
         format: ``onnx``, or ``pt2`` for ``torch.export.load``.
         checkpoint: ``best``, ``latest``, or the iteration of a checkpoint.
+        policy: name of the policy, where a run has several.
         import_path: further folders with modules that the run needs.
 
     Raises:
@@ -98,8 +101,8 @@ def export(
     path = Path(out or f"policy.{format}")
     if not os.path.isdir(path.parent):
         raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
-    policy = load_policy(folder, checkpoint, import_path=import_path)
-    return write_policy(policy, path, format=format, metadata=_metadata(policy, find_run(folder)))
+    loaded = load_policy(folder, checkpoint, policy=policy, import_path=import_path)
+    return write_policy(loaded, path, format=format, metadata=_metadata(loaded, find_run(folder)))
 
 
 def write_policy(
@@ -334,7 +337,8 @@ def _read_pt2(path: Path) -> Run:
 def _metadata(policy: Policy, run: RunFolder) -> dict[str, str]:
     """Returns what describes the policy, as texts; specs in JSON."""
     config: Config = policy.config
-    state = read_state(whole_checkpoint(run, policy.checkpoint))
+    name = config.get("policy", DEFAULT_POLICY)
+    state = read_state(whole_checkpoint(run, policy.checkpoint, name))
     return {
         "obs_spec": json.dumps(plain(policy_spec(config.env_config.obs_spec))),
         "action_spec": json.dumps(plain(config.env_config.action_spec)),

@@ -26,11 +26,17 @@ from surreal_like.addons.gateway.slots import Rows
 from surreal_like.agent.agent import Agent, AgentMode
 from surreal_like.data.parameters import Parameters
 from surreal_like.experience.chunk_sender import ActorState
-from surreal_like.experiment.checkpoints import checkpoints_named, whole_checkpoint
+from surreal_like.experiment.checkpoints import (
+    checkpoints_named,
+    name_of,
+    only_policy,
+    whole_checkpoint,
+)
 from surreal_like.experiment.find import algorithm_of
 from surreal_like.learner.saver import PARAMETERS
 from surreal_like.network.files import load_parameters
 from surreal_like.network.flat import Modules, manifest_of, named_tensors, read_flat
+from surreal_like.policies.config import policy_config
 
 # Name and time of change [ns] of a checkpoint; another one means that there is something new.
 _Mark = tuple[str, int]
@@ -43,15 +49,21 @@ class ServedCheckpoint:
         run: Folder of the run.
         kind: Kind of the checkpoint: ``best``, ``latest`` or the iteration of a checkpoint.
         modules: Modules of the run's agent, as a place to read into.
+        policy: Name of the policy.
 
     Attributes:
         path: Folder of the checkpoint that was read last.
     """
 
-    def __init__(self, run: RunFolder, kind: str, modules: Modules) -> None:
-        self._run, self._kind, self._modules = run, kind, modules
+    def __init__(self, run: RunFolder, kind: str, modules: Modules, policy: str) -> None:
+        self._run, self._kind, self._modules, self._policy = run, kind, modules, policy
         self._seen: _Mark | None = None
-        self.path = whole_checkpoint(run, kind)
+        self.path = whole_checkpoint(run, kind, policy)
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint that was read last."""
+        return name_of(self.path, self._policy)
 
     def read(self) -> Parameters:
         """Returns the parameters of the newest intact checkpoint.
@@ -60,7 +72,7 @@ class ServedCheckpoint:
             UsageError: the run has no such checkpoint.
             CheckpointError: it is damaged, or is not of this run's network.
         """
-        self.path = whole_checkpoint(self._run, self._kind)
+        self.path = whole_checkpoint(self._run, self._kind, self._policy)
         self._seen = self._mark()
         return self._read(self.path)
 
@@ -75,7 +87,7 @@ class ServedCheckpoint:
             if mark is None or mark == self._seen:
                 return None
             self._seen = mark
-            path = checkpoints_named(self._run, self._kind)[0]
+            path = checkpoints_named(self._run, self._kind, self._policy)[0]
             found = self._read(path)
         except (SurrealError, OSError) as error:
             warn(f"a newer checkpoint is left out: {error}")
@@ -85,7 +97,7 @@ class ServedCheckpoint:
 
     def _mark(self) -> _Mark | None:
         """Returns what identifies the newest candidate, without reading it."""
-        for path in checkpoints_named(self._run, self._kind)[:1]:
+        for path in checkpoints_named(self._run, self._kind, self._policy)[:1]:
             try:
                 return path.name, (path / "state.json").stat().st_mtime_ns
             except FileNotFoundError:
@@ -154,7 +166,7 @@ class Server:
         clock: Clock for all times; None: that of the machine.
 
     Raises:
-        UsageError: there is no such checkpoint.
+        UsageError: there is no such checkpoint, or several policies learned in the run.
         CheckpointError: it is damaged.
         ConfigError: a setting is wrong, or the port is taken.
     """
@@ -173,6 +185,8 @@ class Server:
     ) -> None:
         self._say, self._follows = say, follow
         config = _override(run.read_config(), settings)
+        name = only_policy(config, f"run {run.copy_of or run}", "serve")
+        config = policy_config(config, name)
         run.find_modules([*import_path, *config.session_config.import_path])
         clock = clock or WallClock()
         gateway = config.session_config.gateway
@@ -188,7 +202,7 @@ class Server:
         self._policies = Policies(
             make, config.env_config, gateway.max_clients * gateway.num_envs, {"act": mode}
         )
-        self._checkpoint = ServedCheckpoint(run, checkpoint, make(mode).module_dict())
+        self._checkpoint = ServedCheckpoint(run, checkpoint, make(mode).module_dict(), name)
         self._policies.load(self._checkpoint.read())
         host = ServeHost(config, run, clock, ServeLog(say), secrets.randbits(31))
         rows = Rows(config, ActorState(), clock.now)
@@ -198,7 +212,7 @@ class Server:
         self._poll.register(self.frontend.listener.descriptor, select.POLLIN)
         self._chores_due = Every(seconds=_CHORES_SECONDS, clock=clock.now)
         self._follow_due = Every(seconds=_FOLLOW_SECONDS, clock=clock.now)
-        say(f"checkpoint {self._checkpoint.path.name} of {run}")
+        say(f"checkpoint {self._checkpoint.name} of {run.copy_of or run}")
         say(f"clients connect to {gateway.host}:{self.frontend.listener.port}")
 
     def tick(self) -> None:
@@ -215,7 +229,7 @@ class Server:
         newer = self._checkpoint.read_newer(lambda text: self._say(f"warning: {text}"))
         if newer is not None:
             self._policies.load(newer)
-            name = self._checkpoint.path.name
+            name = self._checkpoint.name
             self._say(f"checkpoint {name}: version {newer.version}, {newer.iteration} iterations")
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from surreal_like.dataflow import Gradients, apply_gradients, compute_gradients
 from surreal_like.dataflow.items import copy_item
 from surreal_like.errors import DataError
 from surreal_like.experience.chunk import Chunk, postprocess_chunk
-from surreal_like.experiment.checkpoints import default_checkpoint, whole_checkpoint
+from surreal_like.experiment.checkpoints import default_checkpoint, name_of, whole_checkpoint
 from surreal_like.experiment.find import algorithm_of, choose_policy, find_run, give_parameters
 from surreal_like.experiment.read import read_experiment
 from surreal_like.experiment.resolve import resolve
@@ -419,8 +419,7 @@ def load_policy(
     path = whole_checkpoint(
         run, default_checkpoint(run) if checkpoint is None else checkpoint, name
     )
-    # The best parameters of one of several policies stand in a folder of its name.
-    label = path.name if path.name.isdigit() else path.name.replace(name, "best", 1)
+    label = name_of(path, name)
     drawing = AgentMode.training if trainable else AgentMode.eval_stochastic
     agents = _agents(config, run, drawing)
     if not trainable:

@@ -104,6 +104,25 @@ def test_it_is_exported(carts: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "inputs obs; outputs action" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("tictactoe_league", []), ("multi_cartpole_mixed", ["--policy", "right"])]
+)
+def test_one_policy_of_several_is_exported(
+    name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "policy.pt2")
+    command = ["export", name, "--trained", "--format", "pt2", "--out", file]
+    assert main([*command, *words]) == 0
+    assert f"{file}: checkpoint best of trained:{name}\n" in capsys.readouterr().out
+
+
+def test_which_of_several_policies_is_exported_has_to_be_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["export", "multi_cartpole_mixed", "--trained"]) == 2
+    assert "several policies: name one; there are left, right" in capsys.readouterr().err
+
+
 def test_what_is_for_a_single_agent_names_what_is_for_several() -> None:
     words = "toy:multi_cartpole is an environment of several agents, .*train, evaluate and play"
     with pytest.raises(SeveralAgents, match=words):

@@ -17,6 +17,7 @@ from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.addons.gateway.checkpoint_server import Server
 from surreal_like.experiment.checkpoints import checkpoints_named
+from surreal_like.experiment.find import find_run
 from tests.addons.gateway.rig import Client, Scene
 from tests.clock import HandClock
 from tests.polling import until
@@ -137,6 +138,21 @@ def test_a_client_sends_no_state(tmp_path: Path) -> None:
     with serving(RunFolder(folder), "latest") as served:
         answer = served.client().request("reset", observation=obs)
         assert answer["action"] == policy(obs)[0]
+
+
+def test_the_only_policy_that_learned_is_served() -> None:
+    policy = load_policy("trained:tictactoe_league")
+    board = {"observation": np.zeros((3, 3, 2), np.int8), "action_mask": np.ones(9, np.int8)}
+    with serving(find_run("trained:tictactoe_league"), "best") as served:
+        assert served.lines[0] == "checkpoint best of trained:tictactoe_league"
+        answer = served.client().request("reset", observation=board)
+        assert answer["action"] == policy(board)[0]
+
+
+def test_several_policies_are_not_served() -> None:
+    words = r"run trained:multi_cartpole_ppo has several policies that learn \(left, right\): serve"
+    with pytest.raises(UsageError, match=words):
+        Server(find_run("trained:multi_cartpole_ppo"))
 
 
 def test_only_the_mode_act_is_there(run: RunFolder) -> None:
