@@ -359,7 +359,7 @@ def test_other_learning_is_found(rainbow: RunFolder, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_it_goes_on_behind_rows_that_made_room(tmp_path: Path) -> None:
     settings = {
-        "session_config.record.gigabytes": 60e-6,
+        "session_config.record.gigabytes": 120e-6,
         "session_config.stop": {"iterations": 1500},
         "session_config.checkpoint.period": 100,
         "session_config.checkpoint.keep_history": 99,
