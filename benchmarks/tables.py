@@ -286,8 +286,7 @@ def _learned(row: Mapping[str, Any], *, afterwards: bool) -> list[str]:
 def milestones_table(rows: Iterable[Mapping[str, Any]]) -> str:
     """Formats one line for each row of milestones.py that has runs."""
     head = ("row", "must reach", "reached", "median of greedy returns", "seconds")
-    head += ("environment steps",)
-    return grid(head, map(_milestone, rows))
+    return grid((*head, "environment steps"), map(_milestone, rows))
 
 
 def _milestone(row: Mapping[str, Any]) -> list[str]:
