@@ -234,8 +234,9 @@ def allowed(score: Mapping[str, Any], mean: float, episodes: int) -> float:
     """
     if "policies" in score and score["min_return"] == score["max_return"] == 0:
         return 0.1 * max(1.0, abs(mean))
-    error = score["std_return"] / math.sqrt(episodes)
-    return max(4 * error, 0.02 * (score["max_return"] - score["min_return"]), 0.02 * abs(mean))
+    error: float = score["std_return"] / math.sqrt(episodes)
+    width: float = score["max_return"] - score["min_return"]
+    return max(4 * error, 0.02 * width, 0.02 * abs(mean))
 
 
 def checked(episodes: str) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -157,7 +158,7 @@ def test_one_named_policy_begins_with_it(names: list[str], tmp_path: Path) -> No
         "session_config.stop": {"iterations": 1},
         "session_config.launcher.snapshot": False,
     }
-    words = {
+    words: dict[str, Any] = {
         "overrides": overrides,
         "launcher": "serial",
         "folder": tmp_path / "run",
