@@ -6,7 +6,8 @@
 
 The first two make the runs; the last prints the table. Of all games together it has the
 interquartile mean of scores that are 0 for no point and 1 for the best mean of the table, with a
-bootstrap interval stratified over games; a method without runs of all games has none.
+bootstrap interval stratified over games if there are several seeds; a method without runs of all
+games has none.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def table(kept: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(scores: Sequence[float]) -> str:
-    if not scores:
-        return ""
+    if len(scores) < 2:
+        return "".join(f"{score:.1f}" for score in scores)
     return f"{np.mean(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})"
 
 
@@ -86,6 +87,8 @@ def _together(games: Mapping[str, Sequence[float]], best: Mapping[str, float]) -
     if 0 in counts or len(counts) > 1:
         return ""
     scores = np.array([np.array(games[game]) / best[game] for game in GAMES]).T
+    if len(scores) < 2:
+        return f"{iqm(scores):.2f}"
     low, high = stratified_interval(scores)
     return f"{iqm(scores):.2f} ({low:.2f} to {high:.2f})"
 

@@ -237,10 +237,12 @@ def test_all_games_together_are_an_interquartile_mean() -> None:
     kept += [{"row": "minatar_dqn Breakout", "judged_mean_return": 40.0}]
     kept += [{"row": "minatar_dqn Breakout, stable-baselines3", "judged_mean_return": 20.0}]
     dqn, peer, ppo = GAMES.table(kept).splitlines()[2:]
-    assert dqn == "|`minatar_dqn`||40.0 (40.0 to 40.0)|||||"
-    assert peer == "|`minatar_dqn, stable-baselines3`||20.0 (20.0 to 20.0)|||||"
+    assert dqn == "|`minatar_dqn`||40.0|||||"
+    assert peer == "|`minatar_dqn, stable-baselines3`||20.0|||||"
     # Scores of four games are 0.5, 1, 1.5, of Breakout 0.25, 0.5, 0.75; of the 15 three are cut at
     # each end: (3 * 0.5 + 0.75 + 4 * 1 + 1.5) / 9.
     assert ppo.startswith("|`minatar_ppo`|20.0 (10.0 to 30.0)|20.0 (10.0 to 30.0)|")
     assert "|0.86 (" in ppo
+    single = [{"row": f"minatar_ppo {game}", "last_mean_return": 10.0} for game in games]
+    assert GAMES.table(single).splitlines()[-1].endswith("|10.0|1.00|")
     assert GAMES.table([]) == ""

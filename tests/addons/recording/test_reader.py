@@ -309,7 +309,7 @@ def changed(name: str, column: Any) -> Callable[[Columns], Columns]:
             "'extras' is both a leaf and a branch",
         ),
     ],
-    ids=str,
+    ids=lambda each: each if isinstance(each, str) else "chunk",
 )
 @pytest.mark.parametrize("sequence", [1, 2])
 def test_a_chunk_that_does_not_fit_the_specs_is_left_out_and_named(
