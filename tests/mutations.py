@@ -75,8 +75,8 @@ data sets: rows of recorded senders are steps of the run
 - env_steps=0,
 + env_steps=chunk.env_steps,
 data sets: more rows than replay holds are taken
-- if rows > capacity:
-+ if False:
+- if lost := sum(max(0, each - room) for each in rows):
++ if lost := 0:
 > tests/addons/recording/test_demos.py
 demonstrations: they lie in the first batch of an answer only
 - parts = both.reshape(batches, total // batches, *column.shape[1:])

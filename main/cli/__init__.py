@@ -15,7 +15,7 @@ from session.did_you_mean import did_you_mean
 from session.errors import SurrealError, UsageError, describe, is_of_users_code
 from session.folder import UNPACKED
 from session.hidden import hide_secrets
-from session.show.text import printable
+from session.loggerplex.terminal import printable
 from session.version import VERSION
 
 INTERRUPTED = 130

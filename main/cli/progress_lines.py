@@ -9,10 +9,11 @@ from typing import IO, Any
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
+from session.loggerplex.terminal import printable
 from session.show.overview import heading, headline
 from session.show.progress import shown_evaluations
 from session.show.run_view import RunView
-from session.show.text import count, decimal, duration, percent, printable
+from session.show.text import count, decimal, duration, percent
 from session.tensorplex.pages import PAGES
 from surreal_like.run.observer import INTERRUPTED, RunObserver
 

@@ -7,12 +7,17 @@ import time
 from contextlib import suppress
 from typing import Self
 
-from session.show.text import printable
-
 # Environment variable: path of the terminal if stderr also goes to a file, as in tmux.
 TERMINAL = "SURREAL_LIKE_TERMINAL"
 _STANDARD_ERROR = 2
 _TEXT_LIMIT = 300
+
+
+def printable(text: str) -> str:
+    """Returns a text with a ? for each control character, which a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class Terminal:

@@ -15,11 +15,12 @@ from session.folder import EVENT, RunFolder
 from session.launchers.registry import launcher_of
 from session.launchers.status import ComponentStatus, status_row
 from session.launchers.supervisor_state_machine import SCALABLE
+from session.loggerplex.terminal import printable
 from session.process.component import Topology
 from session.process.heartbeat import ALIVE, Beat, State, read_beats
 from session.show.components import ComponentRow, component_row, find_absence
 from session.show.progress import TRAINING_RETURN, Progress
-from session.show.text import duration, printable
+from session.show.text import duration
 from session.tail import Tail
 from session.tensorplex.pages import PAGES, Pages
 

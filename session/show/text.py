@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from session.loggerplex.terminal import printable
+
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 MISSING = "-"
 # Between two columns of a table.
@@ -86,13 +88,6 @@ def bar(share: float, width: int) -> str:
 def ago(seconds: float | None) -> str:
     """Formats the age of a heartbeat or of an event: 250 ms ago."""
     return MISSING if seconds is None else f"{short_time(seconds)} ago"
-
-
-def printable(text: str) -> str:
-    """Returns a text with a ? for each control character, which a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def columns(

@@ -230,8 +230,8 @@ class SenderWindow:
     def _judge(self) -> None:
         room = self.max_bytes - self.unacked_bytes
         fits = len(self._kept) < self.max_chunks and self._largest_bytes <= room
-        heard = self.replay > 0 or not self.resumes
-        self.ready = heard and (not self._kept or fits)
+        answered = self.replay > 0 or not self.resumes
+        self.ready = answered and (not self._kept or fits)
 
 
 class ShardConnection:

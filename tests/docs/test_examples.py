@@ -100,6 +100,7 @@ SHOWN = {
         "trains for half an hour; needs the extra atari",
         "trains for some minutes; needs the extra box2d",
         "trains for hours, and installs a peer",
+        "trains for two hours; needs the extra minatar",
         "draws what was trained above",
         "trains for an hour",
     ],

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from main.cli.arguments import Group, Option, Parser
 from session.errors import UsageError
-from session.show.text import columns, count, decimal, plural, printable, size
+from session.loggerplex.terminal import printable
+from session.show.text import columns, count, decimal, plural, size
 
 if TYPE_CHECKING:
     from surreal_like.addons.recording.reader import Recording

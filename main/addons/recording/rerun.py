@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from main.cli.arguments import IMPORT_PATH, RUN, Option, Parser, suggesting_import_path
 from main.cli.runs import find_run
-from session.show.text import count, plural, printable
+from session.loggerplex.terminal import printable
+from session.show.text import count, plural
 
 if TYPE_CHECKING:
     from surreal_like.addons.recording.other_code import Comparison
