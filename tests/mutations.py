@@ -382,9 +382,8 @@ parameters: float16 rounds buffers, too
 - (entry, _halve(array) if entry.name in weights else array)
 + (entry, _halve(array))
 parameters that are not trained are rounded
-- for name, each in module.named_parameters(remove_duplicate=False)
-- if each.requires_grad
-+ for name, each in module.named_parameters(remove_duplicate=False)
+- return frozenset(name for name, each in named_weights(modules).items() if each.requires_grad)
++ return frozenset(named_weights(modules))
 > tests/addons/league/test_snapshots.py
 a new snapshot has names of no weights
 - env_steps=learner.env_steps,
