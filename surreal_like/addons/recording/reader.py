@@ -150,6 +150,17 @@ def _complain_of(specs: dict[str, Any]) -> str | None:
     return None
 
 
+def chunk_of(message: Message) -> Chunk:
+    """Returns the chunk of a message.
+
+    Raises:
+        DecodeError: the message is no chunk.
+    """
+    if reason := CHUNK.complaint(message):
+        raise DecodeError(reason)
+    return Chunk.from_message(message)
+
+
 def is_shard(folder: Path) -> bool:
     """Returns True for the folder of a shard; others beside it are those of learners."""
     return folder.name.partition("-")[0] == "replay"
@@ -336,15 +347,13 @@ class Recording:
         """Returns the chunk of a record, or notes why it is left out."""
         message = segment.read(head)
         if not isinstance(message, Damage):
-            reason = CHUNK.complaint(message)
-            if reason is None:
-                try:
-                    chunk = Chunk.from_message(message)
-                    reason = shard.refusal(chunk)
-                    if reason is None:
-                        return chunk
-                except DecodeError as error:
-                    reason = str(error)
+            try:
+                chunk = chunk_of(message)
+                reason = shard.refusal(chunk)
+                if reason is None:
+                    return chunk
+            except DecodeError as error:
+                reason = str(error)
             what = f"the chunk of row {head.number:,} is wrong: {reason}"
             if GRADIENT in message.arrays:
                 # One line for all of them.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from session.config import Config
 from session.errors import DecodeError
 from session.wire import Message
 from surreal_like.addons.recording.flight import Taken
-from surreal_like.addons.recording.reader import Shard, StoredRecord
+from surreal_like.addons.recording.reader import Shard, StoredRecord, chunk_of
 from surreal_like.addons.recording.segments import Damage, Head, Kind, Segment
 from surreal_like.data.batch import Columns
-from surreal_like.experience.chunk import CHUNK, Chunk
+from surreal_like.experience.chunk import Chunk
 from surreal_like.replay.replay import to_columns
 from surreal_like.replay.table import Table
 
@@ -29,9 +27,7 @@ def _read(segment: Segment, head: Head) -> Message:
 
 def _chunk_of(message: Message, head: Head) -> Chunk:
     try:
-        if reason := CHUNK.complaint(message):
-            raise DecodeError(reason)
-        return Chunk.from_message(message)
+        return chunk_of(message)
     except DecodeError as error:
         raise Gone(f"the chunk of row {head.number:,} is wrong: {error}") from None
 
@@ -129,13 +125,16 @@ class ShardUnrolls(ShardRows):
             number += unroll.size
 
     def _gather(self, taken: Taken) -> Columns:
-        table = self._table
+        table, unrolls = self._table, dict[StoredRecord, list[Chunk]]()
         for number in taken.indices.tolist():
             if number not in self._unrolls:
                 raise Gone(f"the unroll at row {number:,} of {self._shard.name} is missing")
-            (segment, head), part = self._unrolls[number]
-            chunk = _chunk_of(_read(segment, head), head)
-            table.insert_chunk(next(islice(chunk.parts(self._streams), part, None)))
+            stored, part = self._unrolls[number]
+            if stored not in unrolls:
+                # Read once, and for this batch only: an unroll of each stream lies in it.
+                chunk = _chunk_of(_read(*stored), stored.head)
+                unrolls[stored] = list(chunk.parts(self._streams))
+            table.insert_chunk(unrolls[stored][part])
         numbers = table.selector.list_rows()
         columns = to_columns(dict(table.view.gather(table.storage, numbers)))
         table.selector.unmark(numbers)
