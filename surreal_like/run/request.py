@@ -28,6 +28,7 @@ from session.launchers.registry import launcher_of
 from session.process.clock import Moment
 from session.process.component import Topology
 from surreal_like.algorithm.catalog import name_of
+from surreal_like.data.policy_names import learning_policies
 from surreal_like.experiment.checkpoints import (
     checkpoint_of,
     go_back_to,
@@ -429,7 +430,7 @@ class RunRequest:
         if self._goes_back:
             name = only_policy(config, f"run {folder}", "--checkpoint")
             whole_checkpoint(folder, str(self.checkpoint), name)
-        elif note := check_checkpoints(folder):
+        elif note := check_checkpoints(folder, learning_policies(before)):
             watch.on_message(note)
         # The learner of a trial that has used its budget ends at once, as the tuning expects.
         if not self.trial:

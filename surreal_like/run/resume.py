@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from session.atomic_file import write_atomically
@@ -17,6 +18,7 @@ from session.errors import CheckpointError, UsageError
 from session.folder import RunFolder
 from session.launchers.registry import LOCAL, launcher_of
 from session.newest_checkpoint import Checkpoints, begins_anew
+from surreal_like.data.policy_names import PolicyId
 from surreal_like.experiment.user_code import edited_files
 
 _LEARNED = ("algorithm", "learner_config", "env_config")
@@ -183,14 +185,33 @@ def check_unused(config: Config, folder: RunFolder) -> None:
             )
 
 
-def check_checkpoints(folder: RunFolder) -> str:
+def check_checkpoints(folder: RunFolder, policies: Iterable[str]) -> str:
     """Rejects a run with only damaged checkpoints; returns a note for the user, or an empty text.
 
+    Args:
+        folder: the run.
+        policies: names of those that learn.
+
     Raises:
-        CheckpointError: there are checkpoints, but none of them is complete.
+        CheckpointError: one of them has checkpoints, but none of these is complete.
+    """
+    notes = [
+        _check_policy(folder, folder.checkpoints / PolicyId(name).checkpoints) for name in policies
+    ]
+    if any(note is not None for note in notes):
+        return "; ".join(filter(None, notes))
+    updates = reached(folder, "iteration")
+    return begins_anew(int(updates)) if updates else ""
+
+
+def _check_policy(folder: RunFolder, checkpoints: Path) -> str | None:
+    """Returns a note on the checkpoints of a policy: empty if the newest is complete; None: none.
+
+    Raises:
+        CheckpointError: none of them is complete.
     """
     complaint = ""
-    for path in Checkpoints(folder.checkpoints / "learner").newest_first():
+    for path in Checkpoints(checkpoints).newest_first():
         try:
             read_state(path)
         except CheckpointError as error:
@@ -200,10 +221,9 @@ def check_checkpoints(folder: RunFolder) -> str:
     if complaint:
         raise CheckpointError(
             f"no checkpoint of run {folder} is whole: {complaint}; begin a new run, or move "
-            f"{folder.checkpoints / 'learner'} away to begin this one anew"
+            f"{checkpoints} away to begin this one anew"
         )
-    updates = reached(folder, "iteration")
-    return begins_anew(int(updates)) if updates else ""
+    return None
 
 
 def began_with(before: Config) -> dict[str, Any]:

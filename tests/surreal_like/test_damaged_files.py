@@ -20,6 +20,7 @@ from session.folder import RunFolder
 from session.process.clock import CountedClock
 from session.process.context import Context
 from surreal_like.coordinator.run_stats import RunStats
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experiment.checkpoints import whole_checkpoint
 from surreal_like.learner.saver import Saver
 from surreal_like.network.flat import manifest_of, named_tensors, read_flat
@@ -91,12 +92,14 @@ def test_a_damaged_checkpoint_falls_back_one_generation(
         whole_checkpoint(run, "10")
     assert "\n" not in str(caught.value)
     assert whole_checkpoint(run, "latest").name == "5"
-    assert check_checkpoints(run).startswith("going on from the checkpoint before: ")
-    learner, state, said = restore(run)
+    assert check_checkpoints(run, [DEFAULT_POLICY]).startswith(
+        "going on from the checkpoint before: "
+    )
+    learner, state, lines = restore(run)
     assert (learner.iteration, state and state["version"]) == (5, 1)
-    assert len(said) == 1
-    assert str(checkpoints / "10") in said[0]
-    assert said[0].endswith("; set aside as aside/10.1")
+    assert len(lines) == 1
+    assert str(checkpoints / "10") in lines[0]
+    assert lines[0].endswith("; set aside as aside/10.1")
     assert (checkpoints / "aside" / "10.1").is_dir()
     assert restore(run)[2] == []
 
@@ -107,7 +110,7 @@ def test_one_clear_line_where_none_is_left(run: RunFolder, name: str, damage: st
     for number in ("5", "10"):
         DAMAGES[damage](run.checkpoints / "learner" / number / name)
     with pytest.raises(CheckpointError, match=r"no checkpoint of run .* is whole") as caught:
-        check_checkpoints(run)
+        check_checkpoints(run, [DEFAULT_POLICY])
     assert "\n" not in str(caught.value)
     learner, state, said = restore(run)
     assert (state, learner.iteration, len(said)) == (None, 0, 2)

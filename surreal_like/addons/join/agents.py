@@ -17,7 +17,7 @@ from session.config import Config
 from session.config.defaults import BASE_CONFIG
 from session.config.merge import leaves
 from session.config.named_code import in_snapshot
-from session.config.sections import SECTIONS
+from session.config.sections import MAPPINGS
 from session.errors import START_AGAIN, RunError, UsageError
 from session.folder import RunFolder
 from session.process.component import Topology
@@ -39,6 +39,7 @@ from surreal_like.addons.join.admission_client import (
     request_admission,
 )
 from surreal_like.addons.join.tokens import make_token
+from surreal_like.data.policy_names import learning_policies
 from surreal_like.experiment.topology import make_topology
 from surreal_like.experiment.user_code import own_file
 from surreal_like.ps.schemas import ANSWERS
@@ -188,7 +189,7 @@ def _join_once(
         config, names = admission.config, ", ".join(admission.names)
         starter = LocalStarter(config.algorithm)
         stack.callback(starter.close)
-        starter.resolve(_experiment(config, admission.folder))
+        starter.resolve(experiment_of(config, admission.folder))
         topology = make_topology(config)
         agents = Topology(map(topology.component, admission.names), outside=admission.addresses)
         interrupts.only_count()
@@ -231,11 +232,14 @@ def _tidy(invitation: Invitation, admission: Admission, watch: RunWatch) -> None
         shutil.rmtree(admission.folder.path, ignore_errors=True)
 
 
-def _experiment(config: Config, folder: RunFolder) -> Config:
+def experiment_of(config: Config, folder: RunFolder) -> Config:
     """Returns the experiment as a user would give it; resolving it proves that all is installed."""
-    experiment = Config({key: config[key] for key in ("algorithm", *SECTIONS)}).copy()
-    # Only the learner runs it, and its file is not here.
-    experiment.learner_config.execution_plan = None
+    given = {key: config.get(key) or {} for key in MAPPINGS}
+    experiment = Config({"algorithm": config.algorithm, **given}).copy()
+    # Only the learner runs a plan, and its file is not here.
+    for each in (experiment, *experiment.policies.values()):
+        if "learner_config" in each:
+            each.learner_config.execution_plan = None
     file = own_file(config)
     if file is not None:
         snapshot = folder.code / file.name
@@ -274,7 +278,8 @@ class RunWatch:
         else:
             self._wire = open_client(admission.folder, "join")
             self._requests = self._wire.dealer("ps.requests", ANSWERS)
-        make = partial(Message, "info", {"policy": "default"})
+        policy = learning_policies(admission.config)[0]
+        make = partial(Message, "info", {"policy": policy})
         self._info = Call(make, again_seconds=_ASK_SECONDS)
 
     @property

@@ -14,7 +14,6 @@ from typing import Any
 
 from session.config import Config
 from session.config.config import apply_overrides, override
-from session.config.sections import SECTIONS
 from session.errors import (
     HOPELESS,
     START_AGAIN,
@@ -43,7 +42,7 @@ from session.process.heartbeat import State
 from surreal_like.addons.tuning.reporter import TrialBeat
 from surreal_like.addons.tuning.slots import VISIBLE, find_gpus, gpu_of
 from surreal_like.addons.tuning.state import TrialState
-from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
+from surreal_like.addons.tuning.tune_file import TuneFile, by_words, read_tune_file
 from surreal_like.coordinator.stop_rule import LEFT
 from surreal_like.experiment.resolve import resolve
 from surreal_like.run.folder import TUNING
@@ -131,9 +130,8 @@ def own_words(file: TuneFile) -> list[str]:
 
 
 def experiment_words(file: TuneFile) -> list[str]:
-    """Returns the sections of the experiment, as ``key=value``."""
-    sections = {key: file.experiment[key] for key in SECTIONS if key in file.experiment}
-    return [override(key, value.to_dict()) for key, value in sections.items()]
+    """Returns the experiment but for its algorithm, as ``key=value``."""
+    return [override(key, value) for key, value in by_words(file.experiment.to_dict()).items()]
 
 
 def seed_of(file: TuneFile, number: int) -> int:

@@ -15,7 +15,7 @@ from session.config.defaults import BASE_CONFIG
 from session.config.file import parse_yaml
 from session.config.merge import leaves, quote
 from session.config.named_code import folders_of, in_snapshot, split_place
-from session.config.sections import SECTIONS
+from session.config.sections import MAPPINGS, TEXTS
 from session.config.session_defaults import BUDGETS
 from session.did_you_mean import did_you_mean
 from session.errors import ConfigError
@@ -35,13 +35,16 @@ from surreal_like.addons.tuning.scheduler import (
 from surreal_like.addons.tuning.space_and_mutation import KEYS as ENTRY_KEYS
 from surreal_like.addons.tuning.space_and_mutation import Settings, Space
 from surreal_like.addons.tuning.tune_defaults import TPE, TUNE_CONFIG
+from surreal_like.data.policy_names import named_policies
 from surreal_like.experiment.shipped import find_experiment
 from surreal_like.run.folder import TUNING
 
 # In the folder of a tuning: its experiment, for runs with the settings of a trial.
 EXPERIMENT_FILE = "experiment.yaml"
-_KEYS = ("experiment", "algorithm", *SECTIONS, "space", "tune")
-_GOALS = ("eval_return", "metric")
+_KEYS = ("experiment", *TEXTS, *MAPPINGS, "space", "tune")
+# Keys that no experiment has, and the one that is no `key=value`.
+_OTHERS = ("experiment", "algorithm", "space", "tune")
+_GOALS = ("eval_return", "eval_returns", "metric")
 _SPACE = "space."
 _MOST_TRIALS = 10_000
 # Of a trial of an asynchronous population.
@@ -81,8 +84,7 @@ class TuneFile:
         changes = self.changes if self.source else {}
         if "algorithm" in changes:
             words += ["--algorithm", str(changes["algorithm"])]
-        given = {key: value for key, value in changes.items() if key in SECTIONS}
-        flat = {**leaves(given), **settings}
+        flat = {**leaves(by_words(changes)), **settings}
         if not any((self.experiment.get("session_config") or {}).get("stop", {}).values()):
             # Without a goal or budget of the experiment, training would never end.
             flat["session_config.stop"] = {k: v for k, v in self.tune.stop.items() if v is not None}
@@ -188,6 +190,11 @@ class TuneFile:
             return FixedSchedule(self.tune.replay.changes)
         except ValueError as error:
             raise ConfigError(f"tune.replay: {error}") from None
+
+
+def by_words(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the entries of an experiment that ``key=value`` sets: all but the algorithm."""
+    return {key: value for key, value in given.items() if key in _KEYS and key not in _OTHERS}
 
 
 def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
@@ -350,8 +357,13 @@ def check_experiment(file: TuneFile, config: Config) -> None:
     """
     file.space.check(config)
     check_metric(str(file.tune.metric), config)
+    if file.tune.scheduler == "pbt" and (names := named_policies(config)):
+        raise ConfigError(
+            f"tune.scheduler is pbt, but the experiment names its policies ({', '.join(names)}), "
+            "whose weights a trial does not take over: use fifo, asha or median"
+        )
     stop = config.session_config.stop
-    if not any(stop[name] is not None for name in (*BUDGETS, *_GOALS)):
+    if not any(stop[name] is not None for name in BUDGETS) and not has_goal(config):
         raise ConfigError("a trial would never end: set tune.stop.env_steps, or a goal")
     if file.tune.stop_at_goal and not has_goal(config):
         raise ConfigError(
@@ -362,4 +374,5 @@ def check_experiment(file: TuneFile, config: Config) -> None:
 
 def has_goal(config: Config) -> bool:
     """Returns True if the runs of a resolved experiment have a goal."""
-    return any(config.session_config.stop[name] is not None for name in _GOALS)
+    stop = config.session_config.stop
+    return any(stop.get(name) not in (None, {}) for name in _GOALS)

@@ -55,6 +55,7 @@ from surreal_like.addons.tuning.trial_files import (
 )
 from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
 from surreal_like.addons.tuning.worker_connections import ANSWERS, WORKERS
+from surreal_like.data.policy_names import PolicyId, learning_policies
 from surreal_like.experiment.user_code import keep_file
 from surreal_like.run.folder import TUNING
 from surreal_like.run.observer import Interrupts
@@ -296,8 +297,10 @@ class _Worker:
                 trial.do(partial(self._upload, trial, late=False))
 
     def _find_saved(self, trial: _Trial) -> tuple[str, ...]:
-        saved = self._folder.path / trial.name / "checkpoints" / "learner"
-        return tuple(sorted(each.name for each in saved.glob("[0-9]*")))
+        checkpoints = RunFolder(self._folder.path / trial.name).checkpoints
+        learning = learning_policies(self._file.experiment)
+        places = [checkpoints / PolicyId(name).checkpoints for name in learning]
+        return tuple(sorted(str(each) for place in places for each in place.glob("[0-9]*")))
 
     def _step(self, now: float) -> None:
         """Goes on with the jobs as far as answers have arrived."""

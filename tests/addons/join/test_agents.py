@@ -13,8 +13,15 @@ from session.folder import RunFolder
 from session.launchers.launcher import free_ports
 from session.wire import AddressBook
 from surreal_like.addons.join.admission_client import Invitation, NotNowError, request_admission
-from surreal_like.addons.join.agents import GivenUpError, LostRunError, try_again
+from surreal_like.addons.join.agents import (
+    GivenUpError,
+    LostRunError,
+    experiment_of,
+    try_again,
+)
 from surreal_like.addons.join.tokens import Token
+from surreal_like.experiment.read import read_experiment
+from surreal_like.experiment.resolve import resolve
 from surreal_like.run.observer import Interrupts
 
 GIVE_UP = 0.2
@@ -83,3 +90,15 @@ def test_a_folder_says_that_its_run_has_ended_for_good(
     kind, words = (AdmissionError, "is over") if refused else (NotNowError, "nothing answers")
     with pytest.raises(kind, match=words):
         request_admission(invitation)
+
+
+def test_a_machine_resolves_the_policies_of_the_run_without_their_plans(tmp_path: Path) -> None:
+    config = resolve(read_experiment("multi_cartpole_mixed"))
+    before = config.fingerprint()
+    config.policies_plan = "plan.py:of_all"
+    for place in (config, config.policies.left):
+        place.learner_config.execution_plan = "plan.py:of_one"
+    here = resolve(experiment_of(config, RunFolder(tmp_path)))
+    assert here.fingerprint() == before
+    # The run's own settings stay.
+    assert config.policies_plan == "plan.py:of_all"

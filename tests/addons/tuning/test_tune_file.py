@@ -16,7 +16,7 @@ from surreal_like.addons.tuning.reporter import TrialReporter
 from surreal_like.addons.tuning.result import number_at, score_of, without_score
 from surreal_like.addons.tuning.scheduler import SuccessiveHalving
 from surreal_like.addons.tuning.trial import new_request, own_words
-from surreal_like.addons.tuning.tune_file import TuneFile, read_tune_file
+from surreal_like.addons.tuning.tune_file import TuneFile, has_goal, read_tune_file
 from surreal_like.experiment.resolve import resolve
 from surreal_like.experiment.user_code import keep_file
 from tests.docs.examples import ROOT, write_files
@@ -77,6 +77,26 @@ def test_settings_of_a_trial_replace_those_of_the_experiment(path: Path) -> None
     assert config.session_config.seed == 7
     stop = config.session_config.stop
     assert (stop.eval_return, stop.env_steps, stop.seconds) == (400, 1e4, None)
+
+
+def test_named_policies_are_tuned_too(tmp_path: Path) -> None:
+    rate = "policies.left.learner_config.algo.learning_rate.start"
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        f"experiment: multi_cartpole_ppo\nspace: {{{rate}: {{grid: [0.1, 0.2]}}}}\n"
+        "policies_plan: plan.py:alternate\ntune: {trials: 1, stop_at_goal: true}\n"
+    )
+    file = read_tune_file(path, ["policies.right.algorithm=dqn"])
+    settings = file.settings()[1]
+    given = new_request(file, settings, 1).read().to_dict()
+    assert given["policies_plan"] == "plan.py:alternate"
+    assert given["policies"]["right"] == {"algorithm": "dqn"}
+    assert given["policies"]["left"]["learner_config"]["algo"]["learning_rate"]["start"] == 0.2
+    said = file.train_words(settings, tmp_path)
+    assert {f"{rate}=0.2", "policies.right.algorithm=dqn"} < set(said)
+    assert "policies_plan=plan.py:alternate" in said
+    # The goal of each policy is one, too.
+    assert has_goal(new_request(file, settings, 1).read())
 
 
 def test_schedulers_set_the_time_between_reports(path: Path) -> None:

@@ -107,6 +107,17 @@ CASES = (
         {"scheduler": "pbt", "pbt": {"perturbation_interval": 100, "quantile_fraction": 0.6}},
     ),
     Wrong(
+        "pbt of named policies",
+        "the experiment names its policies (left, right)",
+        {GAMMA: {"uniform": [0.5, 0.9]}},
+        PBT,
+        (
+            "env_config={env_name: toy:multi_cartpole, num_envs: 2}",
+            "env_config.policy_mapping={cart_0: left, cart_1: right}",
+            "policies={left: {}, right: {}}",
+        ),
+    ),
+    Wrong(
         "asha without an end",
         "needs tune.asha.max_time",
         tune={"scheduler": "asha", "stop": {"env_steps": None}},

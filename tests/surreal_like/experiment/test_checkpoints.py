@@ -17,6 +17,7 @@ from session.errors import CheckpointError, ConfigError, SurrealError, UsageErro
 from session.folder import RunFolder
 from session.process.clock import CountedClock
 from surreal_like import train as train_run
+from surreal_like.data.policy_names import DEFAULT_POLICY
 from surreal_like.experiment.checkpoints import (
     checkpoint_of,
     go_back_to,
@@ -154,10 +155,25 @@ def test_a_checkpoint_that_is_not_there_is_one_clear_line(
 def test_a_run_without_a_checkpoint_says_what_is_repeated(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    assert check_checkpoints(folder) == ""
+    assert check_checkpoints(folder, [DEFAULT_POLICY]) == ""
     folder.progress.write_text(json.dumps(made_line(10, iteration=3892)) + '\n{"itera')
     said = "no checkpoint yet: begins anew, 3,892 updates repeated"
-    assert check_checkpoints(folder) == said
+    assert check_checkpoints(folder, [DEFAULT_POLICY]) == said
+
+
+def test_a_run_goes_on_from_the_checkpoints_of_each_of_its_policies(run: RunFolder) -> None:
+    run.progress.write_text(json.dumps(made_line(10, iteration=3892)) + "\n")
+    shutil.move(run.checkpoints / "learner", run.checkpoints / "left")
+    assert check_checkpoints(run, ["left", "right"]) == ""
+    newest = run.checkpoints / "left" / "15" / "state.json"
+    newest.write_text("{")
+    said = check_checkpoints(run, ["left", "right"])
+    assert said.startswith("going on from the checkpoint before: ")
+    assert str(newest) in said
+    for path in run.checkpoints.glob("left/*/state.json"):
+        path.write_text("{")
+    with pytest.raises(CheckpointError, match=r"no checkpoint of run .* is whole.*/left away"):
+        check_checkpoints(run, ["right", "left"])
 
 
 def restore(folder: RunFolder) -> tuple[Slow, Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from session.folder import RunFolder
 from surreal_like import load_policy, train
 from surreal_like.addons.join.admission_client import _write as write_admission
 from surreal_like.addons.join.admission_server import JoinServer
-from surreal_like.addons.join.agents import _experiment as joined_experiment
+from surreal_like.addons.join.agents import experiment_of as joined_experiment
 from surreal_like.addons.join.tokens import NotAdmittedError
 from surreal_like.addons.tuning.tune_file import read_tune_file
 from surreal_like.experiment.checkpoints import checkpoint_of

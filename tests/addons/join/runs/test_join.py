@@ -59,14 +59,17 @@ class HostedRun:
         machines: both.
         folder: of the run; its parent must exist.
         words: what else stands on the command line.
+        experiment: what it learns.
     """
 
-    def __init__(self, machines: TwoMachines, folder: Path, *words: str) -> None:
+    def __init__(
+        self, machines: TwoMachines, folder: Path, *words: str, experiment: str = CARTPOLE
+    ) -> None:
         self.machines = machines
         self.folder = RunFolder(folder)
         self._scratch = folder.parent
         self._number = 0
-        given = ["launch", CARTPOLE, "--on", "local", "--host", HOST_ADDRESS, *words]
+        given = ["launch", experiment, "--on", "local", "--host", HOST_ADDRESS, *words]
         launch = self.there([*COMMAND, *given, "--folder", str(folder)], "launch", host=True)
         assert launch.wait() == 0, launch.words
         (line,) = [each for each in launch.words.splitlines() if each.startswith("surreal-like j")]
@@ -177,6 +180,26 @@ def test_two_agents_of_another_machine_help_to_solve_cartpole(
     events = read_lines(run.folder.events)
     joined = [each for each in events if each["event"] == "joined"]
     assert [each["detail"] for each in joined] == ["a machine with agent-1000, agent-1001"]
+
+
+@pytest.mark.parametrize("experiment", ["multi_cartpole_mixed", "rps_league"])
+def test_a_machine_plays_all_policies_of_a_run(
+    machines: TwoMachines, run_folder: Path, experiment: str
+) -> None:
+    run = HostedRun(
+        *(machines, run_folder, "session_config.stop={seconds: 600}", "session_config.agent.max=4"),
+        experiment=experiment,
+    )
+    try:
+        join = run.join(agents=1)
+        until(lambda: run.running("agent-1000"))
+        run.goes_on()
+        result = run.stop()
+        assert join.wait() == 0, join.words
+    finally:
+        run.end()
+    assert clean(result)
+    assert "refused" not in {each["event"] for each in read_lines(run.folder.events)}
 
 
 def test_strangers_are_refused_and_a_flood_of_them_does_no_harm(
