@@ -19,6 +19,8 @@ COLOURS = ("#1864ab", "#e8590c", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#7
 INK = "#343a40"
 FAINT = "#868e96"
 _GRID = "#e9ecef"
+# Letters below a title that a figure has room for.
+_LINE = 90
 _GREEDY, _TRAINING = "eval.mean_return", "train.mean_return_100"
 _WORST, _BEST = "train.min_return_100", "train.max_return_100"
 _STEPS, _UPDATES = "rates.env_steps_per_second", "rates.updates_per_second"
@@ -84,7 +86,9 @@ def label(axes: Axes, x: str, y: str) -> None:
 
 
 def title(axes: Axes, text: str, below: str = "") -> None:
-    """A title at the left, with a fainter line below it."""
+    """A title at the left, with a fainter line below it, which ends in ``...`` where it is long."""
+    if len(below) > _LINE:
+        below = f"{below[: _LINE - 4]} ..."
     axes.set_title(text, loc="left", color=INK, fontsize=12, fontweight="bold", pad=22)
     axes.text(
         0, 1.015, below, transform=axes.transAxes, color=FAINT, fontsize=9, va="bottom", ha="left"

@@ -257,9 +257,13 @@ def _goal(experiment: Experiment) -> tuple[str, float] | None:
 
 def _titles(experiments: Sequence[Experiment]) -> tuple[str, str]:
     """Returns the title, and the line below it."""
-    what = {f"{e.config.algorithm} on {e.config.env_config.env_name}": None for e in experiments}
+    algorithms: dict[str, dict[str, None]] = {}
+    for each in experiments:
+        beside = algorithms.setdefault(each.config.env_config.env_name, {})
+        beside[each.config.algorithm] = None
+    what = "; ".join(f"{', '.join(names)} on {env}" for env, names in algorithms.items())
     if len(experiments) > 1:
-        return f"{len(experiments)} experiments", "; ".join(what)
+        return f"{len(experiments)} experiments", what
     [only] = experiments
     seeds = ", ".join(map(str, only.seeds))
-    return only.label, f"{next(iter(what))} · seed{'s' if len(only.seeds) > 1 else ''} {seeds}"
+    return only.label, f"{what} · seed{'s' if len(only.seeds) > 1 else ''} {seeds}"

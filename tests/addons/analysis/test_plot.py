@@ -104,6 +104,24 @@ def test_three_seeds_are_mean_and_band_of_evaluation_and_training(seeds: list[Pa
     assert len([line for line in axes.lines if line.get_linewidth() < 1]) == 6
 
 
+def test_many_experiments_leave_room_for_their_curves(tmp_path: Path) -> None:
+    """What they are stands below the title, each environment once, and no wider than the axes."""
+    names = {"dqn": "a", "ppo": "a", "sac": "b" * 200}
+    for number, (algorithm, env) in enumerate(names.items()):
+        config = made_config(0, env_config__env_name=f"toy:{env}", algorithm=algorithm)
+        made_run(tmp_path / f"{number}", [made_line(9, greedy=1.0)], config=config)
+    figure = draw(group([RunFolder(tmp_path / name) for name in "012"]))
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    [below] = [
+        text for text in axes.texts if text.get_text().startswith("dqn, ppo on toy:a; sac on")
+    ]
+    assert below.get_text().endswith(" ...")
+    whole = figure.get_window_extent()
+    assert below.get_window_extent().x1 <= whole.x1
+    assert axes.get_window_extent().width > 0.7 * whole.width
+
+
 def test_runs_that_were_cut_off_end_the_mean(tmp_path: Path) -> None:
     runs = [make(tmp_path / f"a-seed{s}", s, 500 + 500 * s, goal_met=False) for s in (0, 1)]
     axes = axes_of(runs)
