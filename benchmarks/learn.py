@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,13 @@ def one_run(
 
 def resolved(config: str, overrides: Sequence[str] = ()) -> Config:
     """Returns the whole config of an experiment, with some settings changed."""
-    return RunRequest(config_file(config), overrides=tuple(overrides)).resolve().config
+    return _resolve_once(config, tuple(overrides)).copy()
+
+
+@cache
+def _resolve_once(config: str, overrides: tuple[str, ...]) -> Config:
+    # A process that imports the environment each time: runs of a table share their row.
+    return RunRequest(config_file(config), overrides=overrides).resolve().config
 
 
 def experiment_of(wanted: Row) -> dict[str, Any]:

@@ -52,7 +52,13 @@ class Row:
 _ALGO = "learner_config.algo"
 ROWS = (
     Row("dqn", "cartpole_dqn", (f"{_ALGO}.double=false",), 256),
-    Row("ppo", "cartpole_ppo", (f"{_ALGO}.normalize_advantages_per=minibatch",), 256),
+    # The peer collects with the newest parameters; ours does by default while it learns.
+    Row(
+        "ppo",
+        "cartpole_ppo",
+        (f"{_ALGO}.normalize_advantages_per=minibatch", f"{_ALGO}.synchronous=true"),
+        256,
+    ),
     Row("sac", "pendulum_sac", (), 200),
     Row("td3", "pendulum_td3", (), 200),
 )

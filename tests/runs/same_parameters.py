@@ -48,8 +48,7 @@ FEWER = {
 ELSEWHERE = (
     *("cartpole_browser", "cartpole_remote"),
     *("fetchreach_sac", "minatar_dqn", "minatar_ppo", "minatar_pqn"),
-    "pointmaze_sac",
-    *("doorkey_ppo", "minigridmemory_ppo"),
+    "doorkey_ppo",
 )
 
 

@@ -18,21 +18,19 @@ from surreal_like.experiment.resolve import resolve
 from surreal_like.run.request import RunRequest
 from tests.runs.command import ROOT, Train, clean
 
-# Those that no kept result shows to reach their goal are in untried/: only planned here.
-UNTRIED = sorted((ROOT / "configs" / "untried").glob("*.yaml"))
-ALL = [*sorted((ROOT / "configs").glob("*.yaml")), *UNTRIED]
+ALL = sorted((ROOT / "configs").glob("*.yaml"))
 TUNINGS = [path for path in ALL if "\ntune:" in path.read_text()]
 CONFIGS = [path for path in ALL if path not in TUNINGS]
 # docs/generate.py has put the folder of benchmarks on the path.
 ROWS = importlib.import_module("milestones").ROWS
 # Experiments whose check builds the environment -> the package that has it.
-PACKAGES = dict.fromkeys(("fetchreach_sac", "pointmaze_sac"), "gymnasium_robotics")
+PACKAGES = {"fetchreach_sac": "gymnasium_robotics"}
 PACKAGES |= dict.fromkeys(("simple_spread_ppo", "speaker_listener_ppo"), "mpe2")
 MILESTONES = {row.config for row in ROWS}
 RECORDED = importlib.import_module("recorded")
 # Shown elsewhere: by the tests of runs, and by benchmarks, for they take minutes and more.
 ELSEWHERE = {"cartpole_browser", "cartpole_dqn", "cartpole_remote"}
-ELSEWHERE |= {"lunarlander_ppo", *(path.stem for path in UNTRIED)}
+ELSEWHERE.add("lunarlander_ppo")
 # By `make learn-multi`; here run one of two algorithms, one against an opponent.
 ELSEWHERE |= {"multi_cartpole_ppo", "multi_cartpole_impala", "rps_heuristic_lstm", "rps_league"}
 ELSEWHERE |= {"simple_spread_ppo", "speaker_listener_ppo", "tictactoe_league", "connect_four_ppo"}

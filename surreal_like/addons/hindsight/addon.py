@@ -16,9 +16,5 @@ ADD_ON = AddOn(
         "view": f"{_ROOM}.view:make_hindsight_view",
     },
     needs=("episodes",),
-    files=(
-        "configs/bitflip_dqn.yaml",
-        "configs/fetchreach_sac.yaml",
-        "configs/untried/pointmaze_sac.yaml",
-    ),
+    files=("configs/bitflip_dqn.yaml", "configs/fetchreach_sac.yaml"),
 )
