@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from session.folder import RunFolder
 from surreal_like.experiment.read import read_experiment
 
 # Folder -> words of the command that makes it; the folder is its last word.
@@ -36,16 +36,17 @@ def needed_by(config: Path, overrides: Sequence[str] = ()) -> set[str]:
 
 
 def make(name: str, folder: Path) -> None:
-    """Makes a recording in a folder, unless it is there already.
+    """Makes a recording in a folder, unless it is there already; one that was cut is made anew.
 
     Raises:
         SystemExit: the command has failed.
     """
-    place = folder / name
-    made = RunFolder(place).result if COMMANDS[name][0] == "train" else place / "replay-0"
-    if made.exists():
+    place, begun = folder / name, folder / f"{name}.begun"
+    if place.exists():
         return
+    shutil.rmtree(begun, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    words = (sys.executable, "-m", "surreal_like", *COMMANDS[name], name)
+    words = (sys.executable, "-m", "surreal_like", *COMMANDS[name], begun.name)
     if subprocess.run(words, cwd=folder, stdout=sys.stderr, check=False).returncode:
         raise SystemExit(f"the recording {name} could not be made in {folder}")
+    begun.rename(place)

@@ -6,7 +6,9 @@ import importlib
 import json
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,6 +171,24 @@ def test_a_run_that_was_cut_goes_on_and_one_that_has_ended_is_taken(tmp_path: Pa
     assert whole.result_of("no such file", seed=1, folder=folder, resume=True) == result
     with pytest.raises(whole.RunFailed, match="has a result of an earlier run"):
         whole.result_of(*words, seed=1, folder=folder)
+
+
+def test_a_recording_that_was_cut_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded, codes = importlib.import_module("recorded"), iter([1, 0])
+
+    def run(words: Sequence[str], cwd: Path, **options: object) -> SimpleNamespace:
+        (cwd / words[-1]).mkdir()
+        return SimpleNamespace(returncode=next(codes))
+
+    monkeypatch.setattr(recorded.subprocess, "run", run)
+    with pytest.raises(SystemExit, match="demos could not be made"):
+        recorded.make("demos", tmp_path)
+    assert not (tmp_path / "demos").exists()
+    for _ in range(2):
+        recorded.make("demos", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
 
 
 def test_each_shipped_experiment_has_a_kept_run() -> None:
