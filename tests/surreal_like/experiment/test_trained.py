@@ -36,7 +36,12 @@ CARDS = list_trained()
 MOST_BYTES = 6_000_000
 HALVES_ABOVE_BYTES = 200_000
 # Extra -> the package with its environments.
-PACKAGES = {"multi": "pettingzoo", "minigrid": "minigrid", "robotics": "gymnasium_robotics"}
+PACKAGES = {
+    "multi": "pettingzoo",
+    "minigrid": "minigrid",
+    "robotics": "gymnasium_robotics",
+    "mujoco": "mujoco",
+}
 # Without an extra, of one agent.
 NAME = "cartpole_pqn"
 
@@ -62,9 +67,13 @@ def test_a_card_is_of_the_shipped_experiment_and_of_the_median_seed(name: str) -
     assert kept.session_config.seed == card.seed
     assert card.fingerprint == kept.fingerprint() == kept.recorded["fingerprint"]
     scores = sorted(card.seeds.values())
-    assert len(scores) == 3
+    if len(scores) == 1:
+        page = (ROOT / "docs" / "zoo.md").read_text()
+        assert f"of `{name}` one seed alone was trained" in page
+    else:
+        assert len(scores) == 3
     assert min(card.seeds) > 100
-    assert card.seeds[card.seed] == scores[1]
+    assert card.seeds[card.seed] == scores[len(scores) // 2]
     assert card.score["episodes"] == 1000
     files = [*folder_of(name).glob(f"checkpoints/best/**/{PARAMETERS}")]
     assert files
