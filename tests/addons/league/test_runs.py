@@ -68,7 +68,7 @@ def test_a_league_is_restored_whole(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_restarted_parameter_server_gets_all_snapshots_again(run_folder: Path) -> None:
-    stop = "session_config.stop={seconds: 28, eval_episodes: 10}"
+    stop = "session_config.stop={seconds: 60, eval_episodes: 10}"
     with Train(run_folder, write(run_folder.parent, **LEAGUE), stop) as train:
         train.until(lambda: train.line.get("iterations", 0) > 6)
         train.kill("ps")

@@ -128,10 +128,10 @@ def test_every_row_of_a_recording_is_inserted_and_counts_as_no_step(
 @pytest.mark.slow
 def test_rows_come_beside_those_of_agents(tmp_path: Path, made: Made) -> None:
     changes = made.changes(**{"session_config.agent.num": 1})
-    changes["session_config.stop"] = {"env_steps": 600}
+    changes["session_config.stop"] = {"env_steps": 3000}
     ended = play(tmp_path / "run", wait_until_sent, changes)
     result, rows = ended.result, ended.result["experience"]
-    assert result["env_steps"] >= 600
+    assert result["env_steps"] >= 3000
     assert result["episodes"] > 0
     assert rows["pushed"] == rows["inserted"] > made.rows + result["env_steps"]
     # Those of the agent alone.
