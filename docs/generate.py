@@ -47,7 +47,7 @@ _EXAMPLES = re.compile(
     re.DOTALL,
 )
 # Pictures in a row.
-_BESIDE = 5
+_BESIDE = 4
 _CARDS = re.compile(r"(<!-- generated: configs/trained -->\n).*?(<!-- end -->\n)", re.DOTALL)
 PAGE = ROOT / "docs" / "configuration.md"
 ZOO = ROOT / "docs" / "zoo.md"
