@@ -52,7 +52,7 @@ class Row:
 _ALGO = "learner_config.algo"
 ROWS = (
     Row("dqn", "cartpole_dqn", (f"{_ALGO}.double=false",), 256),
-    # The peer collects with the newest parameters; ours does by default while it learns.
+    # The peer learns before it collects again; our agents collect meanwhile, unless they wait.
     Row(
         "ppo",
         "cartpole_ppo",

@@ -41,9 +41,8 @@ from surreal_like.run.folder import TUNING
 
 # In the folder of a tuning: its experiment, for runs with the settings of a trial.
 EXPERIMENT_FILE = "experiment.yaml"
-_KEYS = ("experiment", *TEXTS, *MAPPINGS, "space", "tune")
-# Keys that no experiment has, and the one that is no `key=value`.
-_OTHERS = ("experiment", "algorithm", "space", "tune")
+_EXPERIMENT = (*TEXTS, *MAPPINGS)
+_KEYS = ("experiment", *_EXPERIMENT, "space", "tune")
 _GOALS = ("eval_return", "eval_returns", "metric")
 _SPACE = "space."
 _MOST_TRIALS = 10_000
@@ -194,7 +193,7 @@ class TuneFile:
 
 def by_words(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the entries of an experiment that ``key=value`` sets: all but the algorithm."""
-    return {key: value for key, value in given.items() if key in _KEYS and key not in _OTHERS}
+    return {key: given[key] for key in _EXPERIMENT if key in given and key != "algorithm"}
 
 
 def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:
