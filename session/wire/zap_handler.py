@@ -133,7 +133,7 @@ class ZapHandler:
             self._blocked[key] = time.monotonic() + _BLOCKED_SECONDS
 
     def pop_refusals(self) -> list[str]:
-        """Returns refusals since the last call; each source and endpoint is reported once."""
+        """Returns refusals since the last call; each reason once per source and endpoint."""
         return [self._refusals.popleft() for _ in range(len(self._refusals))]
 
     def close(self) -> None:
@@ -254,7 +254,7 @@ class ZapHandler:
     def _report(self, endpoint: str, source: str, reason: str) -> None:
         self._refused += 1
         # Reported once and bounded: a port scan must not fill the log.
-        if self._reports.admit(f"{endpoint} {source}") is not None:
+        if self._reports.admit(f"{endpoint} {source}", reason) is not None:
             source_text = f" from {source}" if source else ""
             self._refusals.append(f"{endpoint}: refused a connection{source_text}: {reason}")
 

@@ -193,7 +193,7 @@ class TuneFile:
 
 def by_words(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the entries of an experiment that ``key=value`` sets: all but the algorithm."""
-    return {key: given[key] for key in _EXPERIMENT if key in given and key != "algorithm"}
+    return {key: value for key, value in given.items() if key in _EXPERIMENT and key != "algorithm"}
 
 
 def read_tune_file(path: str | Path, overrides: Sequence[str] = ()) -> TuneFile:

@@ -120,6 +120,20 @@ def test_a_stranger_learns_that_its_key_is_unknown(guarded: Guarded) -> None:
     assert line == "ps.requests: refused a connection from 127.0.0.1: its key is not allowed"
 
 
+def test_each_reason_of_one_source_is_reported_once(guarded: Guarded) -> None:
+    def ends_early() -> bool:
+        tcp.create_connection(("127.0.0.1", guarded.port)).close()
+        return guarded.server.refused_connections >= 3
+
+    until(ends_early)
+    (line,) = guarded.server.check()
+    assert "it did not finish the handshake" in line
+    # Behind one router, a network or a port scan has caused the first.
+    guarded.refusal(guarded.client(guarded.stranger()))
+    (line,) = until(guarded.server.check)
+    assert line == "ps.requests: refused a connection from 127.0.0.1: its key is not allowed"
+
+
 def test_a_plain_client_learns_that_keys_are_missing(guarded: Guarded) -> None:
     assert "missing key: it wants keys and this side has none" in guarded.refusal(
         guarded.client(None)

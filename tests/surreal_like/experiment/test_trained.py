@@ -164,7 +164,7 @@ def test_one_named_policy_begins_with_it(names: list[str], tmp_path: Path) -> No
         "policies": {**{name: {} for name in names}, "other": {"fixed": "random"}},
         "env_config.env_args": {"agents": 3},
         "env_config.policy_mapping": {"cart_0": "main", "cart_1": names[-1], "*": "other"},
-        "session_config.stop": {"iterations": 1},
+        "session_config.stop": {"iterations": 1, "eval_episodes": 1},
         "session_config.launcher.snapshot": False,
     }
     words: dict[str, Any] = {
