@@ -57,7 +57,7 @@ def share_plan(learners: Mapping[str, Learner], place: str | None) -> None:
 
 
 def _check(flow: Flow, learners: Mapping[str, Learner]) -> None:
-    """Raises ConfigError for a policy whose batches nobody takes, or that nobody trains."""
+    """Raises ConfigError for a policy whose batches are not taken, or that is not trained."""
     taken = {id(part.outside) for part in flow.parts()}
     trained = {id(each.learner) for each in flow.operators() if each.trains}
     chosen = [policy for each in flow.operators() for policy in each.policies]
@@ -73,7 +73,7 @@ def _check(flow: Flow, learners: Mapping[str, Learner]) -> None:
             )
         if id(learner) not in trained or (chosen and _is_lost(flow, policy, learner)):
             raise ConfigError(
-                f"{KEY}: nobody trains policy {policy}: its batches have to come to "
+                f"{KEY}: no operator trains policy {policy}: its batches have to come to "
                 f"train_one_step(learners[{policy!r}])"
             )
 

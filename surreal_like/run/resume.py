@@ -195,11 +195,14 @@ def check_checkpoints(folder: RunFolder, policies: Iterable[str]) -> str:
     Raises:
         CheckpointError: one of them has checkpoints, but none of these is complete.
     """
-    notes = [
-        _check_policy(folder, folder.checkpoints / PolicyId(name).checkpoints) for name in policies
-    ]
-    if any(note is not None for note in notes):
-        return "; ".join(filter(None, notes))
+    notes = {
+        name: _check_policy(folder, folder.checkpoints / PolicyId(name).checkpoints)
+        for name in policies
+    }
+    if any(note is not None for note in notes.values()):
+        for name in [name for name, note in notes.items() if note is None]:
+            notes[name] = f"policy {name} begins anew: it has no checkpoint"
+        return "; ".join(filter(None, notes.values()))
     updates = reached(folder, "iteration")
     return begins_anew(int(updates)) if updates else ""
 

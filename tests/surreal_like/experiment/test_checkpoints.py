@@ -164,12 +164,15 @@ def test_a_run_without_a_checkpoint_says_what_is_repeated(tmp_path: Path) -> Non
 def test_a_run_goes_on_from_the_checkpoints_of_each_of_its_policies(run: RunFolder) -> None:
     run.progress.write_text(json.dumps(made_line(10, iteration=3892)) + "\n")
     shutil.move(run.checkpoints / "learner", run.checkpoints / "left")
-    assert check_checkpoints(run, ["left", "right"]) == ""
+    assert check_checkpoints(run, ["left"]) == ""
+    anew = "policy right begins anew: it has no checkpoint"
+    assert check_checkpoints(run, ["left", "right"]) == anew
     newest = run.checkpoints / "left" / "15" / "state.json"
     newest.write_text("{")
     said = check_checkpoints(run, ["left", "right"])
     assert said.startswith("going on from the checkpoint before: ")
     assert str(newest) in said
+    assert said.endswith(f"; {anew}")
     for path in run.checkpoints.glob("left/*/state.json"):
         path.write_text("{")
     with pytest.raises(CheckpointError, match=r"no checkpoint of run .* is whole.*/left away"):

@@ -100,7 +100,8 @@ def test_a_few_episodes_of_each_give_what_its_card_says() -> None:
     command = [sys.executable, "benchmarks/zoo.py", "--check", "sample"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     # A package of robots warns when it is imported.
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [f"{name}: as its card says" for name in CARDS]
 
 
 def test_a_wrong_name_gets_the_nearest() -> None:

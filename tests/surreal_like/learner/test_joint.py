@@ -224,8 +224,8 @@ def misspelled(learners: Learners) -> Flow:
     [
         (nothing, by_rows, "policies_plan '.*:nothing' returned None, expected a Flow"),
         (left_only, by_rows, r"takes no batches of policy right, .*replay\(learners\['right'\]\)"),
-        (right_untrained, by_rows, "nobody trains policy right"),
-        (right_unselected, by_unrolls, "nobody trains policy right"),
+        (right_untrained, by_rows, "no operator trains policy right"),
+        (right_unselected, by_unrolls, "no operator trains policy right"),
         (misspelled, by_unrolls, "selects 'rigth', which is no policy that learns: .*'?right'?"),
     ],
 )
