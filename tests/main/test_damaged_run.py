@@ -132,19 +132,13 @@ def nothing_waits() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(ended_run: Path) -> Path:
     """Return the folder of a run that has ended, with two gateways' files that others have."""
-    top = tmp_path_factory.mktemp("saved")
-    (top / "small.yaml").write_text(CONFIG)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))
-        ended = surreal_like.train(top / "small.yaml", launcher="serial", folder=top / "run")
-    assert ended.ok
-    folder = RunFolder(ended.folder)
+    folder = RunFolder(ended_run)
     folder.gateways.mkdir()
     (folder.gateways / "gateway-0.json").write_text(json.dumps({"sessions": [SESSION]}))
     write_token(folder.client_tokens, "robot", modes=["act"])
-    return ended.folder
+    return ended_run
 
 
 @pytest.fixture

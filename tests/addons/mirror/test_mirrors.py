@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,10 @@ from session.addons.hooks import is_url
 from session.addons.mirror.hooks import refuse_pods
 from session.addons.mirror.storage import Storage
 from session.errors import UsageError
-from surreal_like import load_policy
+from surreal_like import load_policy, train
 from surreal_like.experiment.read import read_experiment
 from tests.addons.mirror.mirrored import contents, make_copier, make_run
-from tests.main.conftest import Command
+from tests.main.conftest import CONFIG, Command
 
 SERIAL = ("--on", "serial", "--quiet", "session_config.evaluator.interval_seconds=0.1")
 
@@ -39,13 +41,27 @@ def place(tmp_path: Path) -> str:
     return f"file://{tmp_path}/bucket"
 
 
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder: a run that has ended is `one` in it, its mirror is in `bucket`."""
+    top = tmp_path_factory.mktemp("mirrored")
+    (top / "small.yaml").write_text(CONFIG)
+    changes = {
+        "session_config.mirror": f"file://{top}/bucket",
+        "session_config.evaluator.interval_seconds": 0.1,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        words: Any = {"launcher": "serial", "overrides": changes}
+        assert train(top / "small.yaml", folder=top / "one", **words).ok
+    return top
+
+
 @pytest.fixture
-def mirror(command: Command, quick: None, place: str) -> str:
-    """The URL of a run whose folder is gone."""
-    words = ("train", "small.yaml", "--folder", "runs/one", f"session_config.mirror={place}")
-    said = command(*words, *SERIAL)
-    assert said.code == 0, said.err
-    Path("runs/one").rename("lost")
+def mirror(mirrored: Path, command: Command, quick: None, place: str) -> str:
+    """Return the URL of a run whose folder is gone."""
+    shutil.copytree(mirrored / "bucket", "bucket")
+    shutil.copytree(mirrored / "one", "lost")
     return f"{place}/one"
 
 
