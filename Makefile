@@ -71,9 +71,10 @@ QUICK = $(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --
 test: lint
 	$(QUICK)
 
-# Without whole clusters, which take the two cores from all others.
+# Without whole clusters, which take the two cores from all others. First those that need both.
 test-all: lint $(VENV)/.installed-environments
-	$(PYTEST) -m 'not cluster and not slurm and not ray' --durations=25 $(ARGS)
+	$(TESTS_PYTHON) -m pytest -m alone $(ARGS)
+	$(PYTEST) -m 'not alone and not cluster and not slurm and not ray' --durations=25 $(ARGS)
 
 chaos: $(VENV)/.installed-dev
 	$(TESTS_PYTHON) -m tests.run_scenarios $(SHARED) $(ARGS)

@@ -54,11 +54,14 @@ def rounds(name: str, group: str) -> int:
 
 def test_each_time_of_cartpole_is_named_in_one_place_with_its_clock() -> None:
     clock = re.sub(r"\s+", " ", section("The time of CartPole"))
-    first = result("cartpole_peers")["summary"]["surreal_like"]["greedy_seconds"]["median"]
+    summary = result("cartpole_peers")["summary"]
+    first, ppo = (
+        summary[f"surreal_like{each}"]["greedy_seconds"]["median"] for each in ("", "_ppo")
+    )
     goals = [row["seconds"][0] for row in result("scaling")["goals"]]
     picture = (ROOT / "docs" / "images" / "live_table.svg").read_text()
     rows = {
-        "cartpole_peers": [f"{first:.1f}"],
+        "cartpole_peers": [f"{first:.1f}", f"{ppo:.1f}"],
         "learn": [f"{solved_seconds('learn', f'cartpole_{each}'):.1f}" for each in ("dqn", "ppo")],
         "gateway": [
             ", ".join(
@@ -77,7 +80,7 @@ def test_each_time_of_cartpole_is_named_in_one_place_with_its_clock() -> None:
     for name, number in seeds.items():
         assert all(f" of {number} seeds" in runs for _, runs, each in shown if each == name)
     assert [rounds("gateway", "CartPole by"), rounds("systems", "CartPole-v1, solved")] == [3, 2]
-    assert f"Other pages give **{first:.1f} s**" in clock
+    assert f"Other pages give **{first:.1f} s** for DQN and {ppo:.1f} s for PPO" in clock
     assert "**starts** with the process of the command" in clock
     assert "over 100 greedy episodes" not in clock
     assert "mean return of 100 greedy episodes, and again over 100 more" in clock
@@ -297,16 +300,23 @@ def test_what_is_said_of_mujoco_is_what_was_measured() -> None:
 def test_what_is_said_of_rows_with_few_seeds_is_what_was_measured() -> None:
     text = re.sub(r"\s+", " ", section().split("**MuJoCo**")[1])
     rows = result("milestones")["milestones"]
-    found = {}
-    for name in ("hopper_sac", f"hopper_sac, {PEER}", "walker2d_sac", f"walker2d_sac, {PEER}"):
-        runs = sorted((each for each in rows if each["row"] == name), key=_seed)
-        found[name] = " and ".join(f"{run['judged_mean_return']:.0f}" for run in runs)
-        seeds = " and ".join(str(_seed(run)) for run in runs)
-        assert not runs or f"on seed{'s' * (len(runs) > 1)} {seeds}" in text
-    mine, theirs, walker, none = found.values()
-    assert f"Hopper ends at {mine} on seeds" in text
-    assert f"the peer at {theirs}; Walker2d ends at {walker} on seed 101" in text
-    assert not none
+    names = ("hopper_sac", "walker2d_sac", "halfcheetah_td3")
+    assert [sum(run["row"] == name for run in rows) for name in names] == [2, 1, 1]
+    assert (
+        "Too few seeds to compare have Hopper by SAC (2), and Walker2d by SAC and HalfCheetah by "
+        "TD3 (1 each, where the peer was not run)"
+    ) in text
+    assert not [run for run in rows if run["row"] in (f"{name}, {PEER}" for name in names[1:])]
+    resumed = {(run["row"], _seed(run)) for run in rows if run.get("resumed")}
+    assert resumed == {
+        *(("hopper_sac", seed) for seed in (101, 102)),
+        *(("halfcheetah_sac", seed) for seed in (101, 104)),
+        *((f"minatar_dqn {game}", 101) for game in ("Asterix", "Breakout")),
+    }
+    assert (
+        "Our runs of Hopper by SAC, seeds 101 and 104 of HalfCheetah by SAC, and MinAtar by DQN "
+        "were cut and went on from a checkpoint"
+    ) in text
 
 
 def _seed(run: Mapping[str, Any]) -> int:

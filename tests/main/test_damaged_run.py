@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from session.folder import RunFolder
 from surreal_like.run.train import Run
 from tests.add_ons import needs
 from tests.addons.tuning_plot.test_plot import make as make_tuning
-from tests.main.conftest import CONFIG, Command
+from tests.main.conftest import Command
 from tests.session.damage import DAMAGES, Damage
 
 SESSION = {

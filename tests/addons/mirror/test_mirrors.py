@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder: a run that has ended is `one` in it, its mirror is in `bucket`."""
+    """Return a folder: a run that has ended is `one` in it, a copy of its mirror is in `kept`."""
     top = tmp_path_factory.mktemp("mirrored")
     (top / "small.yaml").write_text(CONFIG)
     changes = {
@@ -54,15 +54,18 @@ def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(sys, "path", list(sys.path))
         words: Any = {"launcher": "serial", "overrides": changes}
         assert train(top / "small.yaml", folder=top / "one", **words).ok
+    (top / "bucket").rename(top / "kept")
     return top
 
 
 @pytest.fixture
-def mirror(mirrored: Path, command: Command, quick: None, place: str) -> str:
-    """Return the URL of a run whose folder is gone."""
-    shutil.copytree(mirrored / "bucket", "bucket")
+def mirror(mirrored: Path, command: Command, quick: None) -> Iterator[str]:
+    """Yield the URL of a run whose folder is gone."""
+    bucket = mirrored / "bucket"  # its config names it
+    shutil.copytree(mirrored / "kept", bucket)
     shutil.copytree(mirrored / "one", "lost")
-    return f"{place}/one"
+    yield f"file://{bucket}/one"
+    shutil.rmtree(bucket)
 
 
 def test_a_run_is_resumed_from_its_mirror(command: Command, quick: None, mirror: str) -> None:
@@ -84,7 +87,8 @@ def test_a_run_is_resumed_from_its_mirror(command: Command, quick: None, mirror:
     assert contents(Path("runs/one")) == there
 
 
-def test_runs_below_a_url_are_listed(command: Command, mirror: str, place: str) -> None:
+def test_runs_below_a_url_are_listed(command: Command, mirror: str) -> None:
+    place = mirror.removesuffix("/one")
     for url in (place, mirror):
         (row,) = json.loads(command("list", url, "--json").out)
         assert (row["run"], row["folder"], row["state"]) == ("one", mirror, "done")
@@ -92,18 +96,16 @@ def test_runs_below_a_url_are_listed(command: Command, mirror: str, place: str) 
     assert "no runs below" in command("list", f"{place}/none").out
 
 
-def test_a_run_that_was_cut_off_shows_the_age_of_its_copy(
-    command: Command, mirror: str, place: str
-) -> None:
+def test_a_run_that_was_cut_off_shows_the_age_of_its_copy(command: Command, mirror: str) -> None:
+    place = mirror.removesuffix("/one")
     make_copier(make_run(Path("cut").absolute()), f"{place}/cut").copy(1.0)
     rows = {row["run"]: row["state"] for row in json.loads(command("list", place, "--json").out)}
     assert rows["cut"].startswith("copied ")
     assert rows["cut"].endswith(" ago")
 
 
-def test_a_run_at_a_url_is_looked_at_and_takes_no_commands(
-    command: Command, mirror: str, place: str
-) -> None:
+def test_a_run_at_a_url_is_looked_at_and_takes_no_commands(command: Command, mirror: str) -> None:
+    place = mirror.removesuffix("/one")
     make_copier(make_run(Path("cut").absolute()), f"{place}/cut").copy(1.0)
     for url, state in ((mirror, "done"), (f"{place}/cut", "copied before its end")):
         for look in ("status", "doctor"):

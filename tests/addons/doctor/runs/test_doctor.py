@@ -14,7 +14,7 @@ from tests.proxy import Proxy
 from tests.runs.by_hand import ByHand
 from tests.runs.command import CARTPOLE, ROOT, Train
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(120)]
 
 PARTS = ROOT / "tests" / "runs" / "slow_parts.py"
 TYPE = f"learner_config.replay.type={PARTS.with_name('slow_replay.py')}"
