@@ -62,8 +62,8 @@ TESTS_PYTHON = env -u PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER=1 $(BIN)/python
 SHARED = -n $(or $(WORKERS),$(SHARED_BY)) --dist loadfile --no-loadscope-reorder --capture=sys
 PYTEST = $(TESTS_PYTHON) -m pytest $(SHARED)
 
-# Half of the time of quick tests is waiting, a third of that of slow ones, which start whole runs.
-SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+# Half of the time of quick tests is waiting; slow ones start whole runs, which use what there is.
+SHARED_BY = $(shell getconf _NPROCESSORS_ONLN)
 test: SHARED_BY = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 QUICK = $(PYTEST) -m 'not slow and not root and not kubectl and not chromium' --durations=10 $(ARGS)
