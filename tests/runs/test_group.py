@@ -96,13 +96,13 @@ def test_an_agent_that_waits_for_each_version_never_waits_for_ever(
         "env_config.num_envs=16",
         "learner_config.replay.batch_size=16",
         "session_config.sender.flush_iteration=16",
-        "session_config.stop={eval_return: null, iterations: 1000}",
+        "session_config.stop={eval_return: null, iterations: 300}",
     )
     with Train(run_folder, *words, TWO) as train:
         assert train.wait(240) == 0, train.words
     result = train.result
-    assert result["iterations"] == 1000
-    assert result["experience"]["learned"] == 1000 * 16 * 16
+    assert result["iterations"] == 300
+    assert result["experience"]["learned"] == 300 * 16 * 16
     assert balanced(result)
 
 

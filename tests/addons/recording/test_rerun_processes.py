@@ -25,7 +25,7 @@ SETTINGS = (
     "session_config.agent.num=4",
     "session_config.evaluator.num=0",
     "session_config.checkpoint.seconds=5",
-    f"session_config.stop={{iterations: {UPDATES}, seconds: 400}}",
+    f"session_config.stop={{iterations: {UPDATES}, seconds: 800}}",
     "session_config.stop.eval_return=null",
     "session_config.stop.env_steps=null",
     "learner_config.replay.type=PrioritizedReplay",
@@ -48,13 +48,13 @@ def has_made(train: Train, updates: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_run_with_killed_processes_is_repeated(run_folder: Path) -> None:
     with Train(run_folder, CARTPOLE, *SETTINGS) as train:
         for updates, name in ((20_000, "agent-1"), (40_000, "learner"), (60_000, "replay-0")):
-            train.until(partial(has_made, train, updates), seconds=300.0)
+            train.until(partial(has_made, train, updates), seconds=800.0)
             train.kill(name)
-        train.until(lambda: not train.running or None, seconds=300.0)
+        train.until(lambda: not train.running or None, seconds=800.0)
         assert train.result["iterations"] >= UPDATES
     found = rerun(run_folder)
     assert found["differs"] is None
