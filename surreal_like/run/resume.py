@@ -200,9 +200,11 @@ def check_checkpoints(folder: RunFolder, policies: Iterable[str]) -> str:
         for name in policies
     }
     if any(note is not None for note in notes.values()):
-        for name in [name for name, note in notes.items() if note is None]:
-            notes[name] = f"policy {name} begins anew: it has no checkpoint"
-        return "; ".join(filter(None, notes.values()))
+        said = (
+            f"policy {name} begins anew: it has no checkpoint" if note is None else note
+            for name, note in notes.items()
+        )
+        return "; ".join(filter(None, said))
     updates = reached(folder, "iteration")
     return begins_anew(int(updates)) if updates else ""
 

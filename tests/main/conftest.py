@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,13 +62,18 @@ def command(
     return run
 
 
+def train_small(top: Path, name: str, **changes: object) -> Path:
+    """Train `small.yaml` in a folder, and return the run's folder, which has this name."""
+    (top / "small.yaml").write_text(CONFIG)
+    words: dict[str, Any] = {"launcher": "serial", "folder": top / name, "overrides": changes}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        ended = surreal_like.train(top / "small.yaml", **words)
+    assert ended.ok
+    return ended.folder
+
+
 @pytest.fixture(scope="module")
 def ended_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run of `small.yaml` that has ended; tests damage copies of it."""
-    top = tmp_path_factory.mktemp("ended")
-    (top / "small.yaml").write_text(CONFIG)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))
-        ended = surreal_like.train(top / "small.yaml", launcher="serial", folder=top / "run")
-    assert ended.ok
-    return ended.folder
+    return train_small(tmp_path_factory.mktemp("ended"), "run")

@@ -171,7 +171,7 @@ def test_processes_wait_and_do_not_grow(run_folder: Path) -> None:
         "session_config.evaluator.num": 0,
         "session_config.stop.iterations": 300,
         "env_config.num_envs": streams,
-        # So slow that the agents are faster on any machine.
+        # Slower than the agents, also where other work runs beside them.
         "learner_config.algo.seconds": 0.1,
         "learner_config.parameter_publish.min_publish_interval": 0.0,
         "learner_config.replay.batch_size": 2 * streams,

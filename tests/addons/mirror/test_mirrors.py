@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,10 +16,10 @@ from session.addons.hooks import is_url
 from session.addons.mirror.hooks import refuse_pods
 from session.addons.mirror.storage import Storage
 from session.errors import UsageError
-from surreal_like import load_policy, train
+from surreal_like import load_policy
 from surreal_like.experiment.read import read_experiment
 from tests.addons.mirror.mirrored import contents, make_copier, make_run
-from tests.main.conftest import CONFIG, Command
+from tests.main.conftest import Command, train_small
 
 SERIAL = ("--on", "serial", "--quiet", "session_config.evaluator.interval_seconds=0.1")
 
@@ -45,15 +44,11 @@ def place(tmp_path: Path) -> str:
 def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder: a run that has ended is `one` in it, a copy of its mirror is in `kept`."""
     top = tmp_path_factory.mktemp("mirrored")
-    (top / "small.yaml").write_text(CONFIG)
     changes = {
         "session_config.mirror": f"file://{top}/bucket",
         "session_config.evaluator.interval_seconds": 0.1,
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", list(sys.path))
-        words: Any = {"launcher": "serial", "overrides": changes}
-        assert train(top / "small.yaml", folder=top / "one", **words).ok
+    train_small(top, "one", **changes)
     (top / "bucket").rename(top / "kept")
     return top
 

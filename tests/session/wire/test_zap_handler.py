@@ -128,7 +128,7 @@ def test_each_reason_of_one_source_is_reported_once(guarded: Guarded) -> None:
     until(ends_early)
     (line,) = guarded.server.check()
     assert "it did not finish the handshake" in line
-    # Behind one router, a network or a port scan has caused the first.
+    # Another peer at the same address is refused for another reason.
     guarded.refusal(guarded.client(guarded.stranger()))
     (line,) = until(guarded.server.check)
     assert line == "ps.requests: refused a connection from 127.0.0.1: its key is not allowed"
