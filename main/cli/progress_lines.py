@@ -13,7 +13,7 @@ from session.loggerplex.terminal import printable
 from session.show.overview import heading, headline
 from session.show.progress import shown_evaluations
 from session.show.run_view import RunView
-from session.show.text import count, decimal, duration, percent
+from session.show.text import decimal, duration, percent, steps_or_updates
 from session.tensorplex.pages import PAGES
 from surreal_like.run.observer import INTERRUPTED, RunObserver
 
@@ -88,7 +88,7 @@ def event_line(event: Mapping[str, Any]) -> str:
     if kind == "evaluation":
         return (
             f"best greedy return so far: {decimal(event['mean_return'])} over {event['episodes']} "
-            f"episodes, at {count(event['env_steps'])} env steps"
+            f"episodes, at {steps_or_updates(event['env_steps'], event.get('iteration', 0))}"
         )
     if kind == "missing_metric":
         return detail
@@ -106,7 +106,7 @@ def progress_line(view: RunView) -> str:
     steps, updates, greedy = (shown[name] for name in ("env steps", "updates", "greedy return"))
     parts = [
         view.time(view.line["wall_seconds"]),
-        f"env steps {steps.text} ({steps.note})",
+        f"env steps {steps.text} ({steps.note})" if view.line["env_steps"] else "",
         f"updates {updates.text} ({updates.note})",
         f"training return {shown['training return'].text}",
         f"greedy {greedy.text}, {greedy.note}" if view.line.get("eval") else "",

@@ -20,6 +20,7 @@ from session.show.text import (
     decimal,
     duration,
     short_time,
+    steps_or_updates,
     tenths,
 )
 from surreal_like.run.train import Run
@@ -88,16 +89,19 @@ def outcome(result: Mapping[str, Any]) -> str:
     solved = (result.get("solved") or {}).get("greedy_seconds")
     reason = " ".join(str(result.get("reason") or "no reason was left").split())
     if solved is not None and result.get("goal_met"):
-        at = count(result["solved"]["greedy_env_steps"])
+        at = tenths(solved)
         if _is_counted(result):
-            real = duration(result["real_seconds"])
-            at += f" env steps, {real} in all"
-            return f"solved at {tenths(solved)} of counted time and {at}: {reason}"
-        return f"solved in {tenths(solved)} and {at} env steps: {reason}"
+            at += " of counted time"
+        if steps := result["solved"]["greedy_env_steps"]:
+            at += f" and {count(steps)} env steps"
+        if _is_counted(result):
+            return f"solved at {at}, {duration(result['real_seconds'])} in all: {reason}"
+        return f"solved in {at}: {reason}"
     words = outcome_word(result)
     if result.get("env_steps") is not None:
         time = took(result, counted=_is_counted(result))
-        words += f" after {time} and {count(result['env_steps'])} env steps"
+        updates = result.get("iterations") or 0
+        words += f" after {time} and {steps_or_updates(result['env_steps'], updates)}"
     return words if reason == result.get("status") else f"{words}: {reason}"
 
 
@@ -122,9 +126,10 @@ def _last(result: Mapping[str, Any]) -> str:
 def _evaluation(score: Mapping[str, Any]) -> str:
     means = score.get("policies") or {"": score["mean_return"]}
     returns = ", ".join(f"{name} {decimal(mean)}".strip() for name, mean in means.items())
+    steps = score.get("env_steps")
     return (
         f"{returns} over {count(score.get('episodes'))} episodes, at update "
-        f"{count(score.get('iteration'))} and {count(score.get('env_steps'))} env steps"
+        f"{count(score.get('iteration'))}" + (f" and {count(steps)} env steps" if steps else "")
     )
 
 

@@ -23,6 +23,11 @@ def plural(number: int, word: str) -> str:
     return f"{count(number)} {word}{'' if number == 1 else 's'}"
 
 
+def steps_or_updates(env_steps: int | None, updates: int) -> str:
+    """Formats how far a run has come: in updates where no agent has played."""
+    return f"{count(env_steps)} env steps" if env_steps else f"{count(updates)} updates"
+
+
 def rate(value: float | None) -> str:
     """Formats a rate per second: 1,234/s, and rates below 10/s with one decimal."""
     if value is None:

@@ -57,7 +57,7 @@ def test_examples_run(document: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("document", with_examples(slow=True), ids=by_name)
 def test_examples_reach_their_goal(document: Path, tmp_path: Path) -> None:
     prepare(document, tmp_path)

@@ -45,6 +45,13 @@ SOLVED: dict[str, Any] = {
 }
 BUDGET = {**SOLVED, "goal_met": False, "reason": "budget of 9 env_steps used", "solved": {}}
 COUNTED = {**SOLVED, "real_seconds": 18.4}
+# Without agents.
+CLONED = {
+    **SOLVED,
+    "env_steps": 0,
+    "iterations": 4800,
+    "solved": {"greedy_seconds": 11.8, "greedy_env_steps": 0},
+}
 UNSTARTED = {"status": "interrupted", "goal_met": None, "reason": "before\nthe learner"}
 
 
@@ -58,6 +65,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> None:
     ("result", "line"),
     [
         (SOLVED, f"solved in 11.8 s and 46,300 env steps: {SOLVED['reason']}"),
+        (CLONED, f"solved in 11.8 s: {SOLVED['reason']}"),
+        ({**CLONED, "solved": {}}, f"goal met after 00:12 and 4,800 updates: {SOLVED['reason']}"),
         (BUDGET, "goal not met after 00:12 and 46,300 env steps: budget of 9 env_steps used"),
         (
             {**BUDGET, "goal_met": None},

@@ -108,8 +108,7 @@ def _report(given: Any, place: str, episodes: int) -> None:
 def _page(found: Mapping[str, Any]) -> str:
     run, ends = found["run"], found["ends"]
     shards, senders = found["shards"], found["senders"]
-    where = [f"in {run['environment']}"] if run["environment"] else []
-    what = " ".join([*filter(None, [run["algorithm"]]), *where])
+    what = " in ".join(filter(None, (run["algorithm"], run["environment"])))
     names = ", ".join(filter(None, [what, f"policy {run['policy']}"]))
     rows = [
         ["run", f"{run['id']}: {names}"],
@@ -125,8 +124,9 @@ def _page(found: Mapping[str, Any]) -> str:
     for name in ("lengths", "returns"):
         if found[name]:
             least, low, middle, high, most = map(decimal, found[name])
-            text = f"{least} to {most}, quartiles {low}, {middle}, {high}; of complete episodes"
-            rows.append([name, text])
+            text = f"{least} to {most}, quartiles {low}, {middle}, {high}"
+            mean = f", mean {decimal(found['mean_return'])}" if name == "returns" else ""
+            rows.append([name, f"{text}{mean}; of complete episodes"])
     if found["versions"]:
         first, last = map(count, found["versions"])
         rows.append(["versions", f"{first} to {last} of the parameters"])
@@ -139,8 +139,8 @@ def _page(found: Mapping[str, Any]) -> str:
     )
     rows.append(["ranges", ranges])
     if found["outside"]:
-        steps = f"{count(found['outside'])} of {plural(found['steps'], 'step')}"
-        rows.append(["", f"in {steps} the action is beyond its bounds"])
+        places = ", ".join(f"{name} in {plural(n, 'row')}" for name, n in found["outside"].items())
+        rows.append(["outside", f"{places}: beyond the bounds of the spec"])
     rows += [["left out", damage] for damage in found["damages"]]
     return columns([], rows)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from main.cli.arguments import IMPORT_PATH, RUN, Option, Parser, suggesting_import_path
 from main.cli.runs import find_run
 from session.loggerplex.terminal import printable
-from session.show.text import count, plural
+from session.show.text import columns, count, plural
 
 if TYPE_CHECKING:
     from surreal_like.addons.recording.other_code import Comparison
@@ -25,6 +25,10 @@ _EXAMPLES = """examples:
 
 exit code: 0 all updates are equal; 1 one differs, or could not be repeated; 2 wrong command
 """
+
+
+# Tensors that differ, on the page.
+_SHOWN = 10
 
 
 def run(argv: Sequence[str]) -> int:
@@ -88,17 +92,28 @@ def _page(found: Comparison, code: str) -> str:
         lines += [f"{name}: {printable(problem)}" for problem in each.problems]
         if each.differs is not None:
             lines.append(f"{name} and the run: {_difference(each.differs)}")
+            if found.update is not None and found.update < each.differs[1]:
+                lines.append("  (the journal has marks of some parameters of each optimizer only)")
     if found.update is None:
-        return "\n".join([*lines, f"{name} learns the same: {_line(found.here, proven=False)}"])
-    differing, tensors = found.tensors
+        same = f"{_line(found.here, proven=False)}; all tensors compared at the end"
+        return "\n".join([*lines, f"{code} learns the same: {same}"])
     lines.append(f"{code} learns something else from update {count(found.update)} on")
-    lines.append(f"{count(differing)} of {plural(tensors, 'tensor')} differ after it")
-    if found.tensor:
-        lines.append(
-            f"most, for its size: {found.tensor}, by {found.difference:.3g} of at most "
-            f"{found.size:.3g}"
-        )
+    differing, tensors = count(len(found.differences)), plural(found.tensors, "tensor")
+    lines.append(
+        f"{differing} of {tensors} differ after it, the largest relative difference first:"
+    )
+    rows = [
+        [f"  {each.name}", f"by {_number(each.largest)}", f"of at most {_number(each.size)}"]
+        for each in found.differences[:_SHOWN]
+    ]
+    lines += columns([], rows).splitlines()
+    if more := found.differences[_SHOWN:]:
+        lines.append(f"  and {count(len(more))} more: --json has all")
     return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "other shape, or not finite" if value is None else f"{value:.3g}"
 
 
 def _difference(differs: tuple[int, int]) -> str:

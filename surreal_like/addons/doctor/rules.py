@@ -90,7 +90,10 @@ def _see_learner(facts: Facts, limit: float) -> str:
     waits = facts.waiting_share
     if waits is None or waits >= limit:
         return ""
-    return f"learner waits {percent(waits)} of its time, agents wait {percent(facts.held_share)}"
+    text = f"learner waits {percent(waits)} of its time"
+    if facts.session.agent.num or facts.agents:
+        text += f", agents wait {percent(facts.held_share)}"
+    return text
 
 
 def _waits(facts: Facts, words: str, *, lacks: bool | None = None) -> str:

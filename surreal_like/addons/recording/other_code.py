@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from session.errors import UsageError
 from session.folder import RunFolder
 from session.json_file import OBJECT, MapOf, read_object
+from session.nest import Array
 from surreal_like.addons.recording.flight import hash_of, mark_of, tensors_of
 from surreal_like.addons.recording.rerun import Repeater, Rerun
 
@@ -28,25 +28,42 @@ _WINDOW = 64
 
 
 @dataclass(slots=True)
+class Difference:
+    """A tensor of a learner that two codes leave with other numbers.
+
+    Args:
+        name: name of the tensor.
+        largest: largest absolute difference of its numbers; None: it is not finite, or the shapes
+            differ.
+        size: largest absolute number of it, by this code; None: it is not finite.
+    """
+
+    name: str
+    largest: float | None
+    size: float | None
+
+    @property
+    def share(self) -> float:
+        """The largest difference as a share of the largest number."""
+        return math.inf if self.largest is None or not self.size else self.largest / self.size
+
+
+@dataclass(slots=True)
 class Comparison:
     """Two reruns, each by other code.
 
     Args:
         here, there: rerun by this code, and by the other; each is compared with the run, too.
         update: the first update at which they learn something else; None: there is none.
-        tensors: tensors that differ after it, and all.
-        tensor: the one with the largest difference relative to its size.
-        difference: largest absolute difference of its numbers.
-        size: largest absolute number of it.
+        tensors: number of tensors of the learner.
+        differences: tensors that differ after it, the largest share first.
     """
 
     here: Rerun
     there: Rerun
     update: int | None = None
-    tensors: tuple[int, int] = (0, 0)
-    tensor: str = ""
-    difference: float = 0.0
-    size: float = 0.0
+    tensors: int = 0
+    differences: list[Difference] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -218,15 +235,17 @@ def _first_difference(here: _Trace, there: _Trace) -> int | None:
 def _measure(found: Comparison, place: Path) -> None:
     """Compares the tensors that both traces have left."""
     ours, theirs = (np.load(place / each / _TENSORS) for each in ("here", "there"))
-    worst, differing = -1.0, 0
+    found.tensors = len(ours.files)
     for name in ours.files:
         one, other = ours[name], theirs[name] if name in theirs else np.zeros(0)
-        if one.shape == other.shape and (one == other).all():
+        if np.array_equal(one, other, equal_nan=True):
             continue
-        differing += 1
-        with suppress(ValueError):  # of other shapes
-            difference, size = float(np.abs(one - other).max()), float(np.abs(one).max())
-            if difference > worst * size:
-                worst = difference / size if size else math.inf
-                found.tensor, found.difference, found.size = name, difference, size
-    found.tensors = differing, len(ours.files)
+        largest = _largest(one - other) if one.shape == other.shape else None
+        found.differences.append(Difference(name, largest, _largest(one)))
+    found.differences.sort(key=lambda each: each.share, reverse=True)
+
+
+def _largest(numbers: Array) -> float | None:
+    """Returns the largest absolute number; None: it is not finite."""
+    found = float(np.abs(numbers).max(initial=0.0))
+    return found if math.isfinite(found) else None

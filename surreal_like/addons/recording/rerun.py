@@ -218,10 +218,8 @@ class Repeater:
             state = self._state_at(kind, number, content, at, checkpoints)
             starts = kind is Kind.START and begun
             if state is not None and (starts or (not begun and number >= first)):
-                read_start(self.learner, state)
-                found.first = found.first if found.updates else learner.iteration
-                found.starts += 1
-                begun, found.proven = True, learner.iteration
+                self._begin(state, found, report, begin)
+                begun = True
             if kind is Kind.START:
                 self._compare_machines(content, report)
                 continue
@@ -249,6 +247,16 @@ class Repeater:
             kept = ", ".join(f"{each:,}" for each in sorted({*checkpoints, *self._starts()}))
             raise UsageError(f"no update could be repeated: states are kept of update {kept}")
         return found
+
+    def _begin(self, state: Path, found: Rerun, report: Report, first: int | None) -> None:
+        """Reads a kept state; ``first``: the iteration that was asked for."""
+        read_start(self.learner, state)
+        iteration = self.learner.iteration
+        found.first = found.first if found.updates else iteration
+        found.starts += 1
+        found.proven = iteration
+        if iteration or first:
+            report(f"begins with the state after update {iteration:,}, the newest that is kept")
 
     def _is_equal(self, kind: Kind, content: Any) -> bool:
         """Returns False if a hash, or the mark of a batch, is another one in the journal."""

@@ -10,7 +10,7 @@ import numpy as np
 from session import nest
 from session.nest import Array
 from surreal_like.addons.recording.reader import Recording, Shard
-from surreal_like.data.spec import make_clip
+from surreal_like.data.spec import ArraySpec, parse_action_spec, parse_obs_spec
 from surreal_like.experience.chunk import Chunk
 
 # Least, quartiles and most.
@@ -24,10 +24,11 @@ def summarize(recording: Recording) -> dict[str, Any]:
         ``run`` and ``specs`` as the recording has them; ``rows``, ``steps`` (rows are one more for
         each episode), ``bytes``, ``shards`` (name -> rows), ``senders`` (name -> rows),
         ``episodes``, ``ends`` (``terminated``, ``truncated``, ``cut`` -> episodes), ``late`` (those
-        whose beginning is missing), ``lengths`` and ``returns`` of complete episodes (least,
-        quartiles and most; empty without one), ``ranges`` (column -> least and most of its numbers,
-        over all axes), ``outside`` (steps with an action beyond its bounds), ``versions`` (least
-        and most), ``damages``.
+        whose beginning is missing), ``mean_return`` of complete episodes (None without one), their
+        ``lengths`` and ``returns`` (least, quartiles and most; empty without one), ``ranges``
+        (column -> least and most of its numbers, over all axes), ``outside`` (column -> rows in
+        which it is beyond its bounds, if there are any), ``versions`` (least and most),
+        ``damages``.
     """
     rows: Counter[str] = Counter()
     senders: Counter[str] = Counter()
@@ -44,22 +45,22 @@ def summarize(recording: Recording) -> dict[str, Any]:
         senders[chunk.sender] += chunk.size
         widen("version", chunk.columns["version"])
 
-    clip = make_clip({"action_spec": recording.specs["action_spec"], "clip_action": True})
+    spec = nest.flatten(parse_obs_spec(recording.specs["obs_spec"]), "obs")
+    spec["action"] = parse_action_spec(recording.specs["action_spec"]).array
     ends: Counter[str] = Counter()
-    steps = late = outside = 0
+    outside: Counter[str] = Counter()
+    steps = late = 0
     lengths: list[int] = []
     returns: list[float] = []
     for episode in recording.episodes(look):
         ends[episode.end] += 1
         steps += len(episode)
         late += not episode.begun
-        for name, column in nest.flatten(episode.observations, "obs").items():
+        columns = nest.flatten(episode.observations, "obs") | {"action": episode.actions}
+        for name, column in columns.items():
             widen(name, column)
-        for name, column in nest.flatten(episode.actions, "action").items():
-            widen(name, column)
+            outside[name] += _count_outside(spec[name], column)
         widen("reward", episode.rewards)
-        beyond = np.asarray(clip(episode.actions) != episode.actions)
-        outside += int(beyond.reshape(len(episode), -1).any(1).sum())
         if episode.complete:
             lengths.append(len(episode))
             returns.append(episode.total_reward)
@@ -75,10 +76,21 @@ def summarize(recording: Recording) -> dict[str, Any]:
         "episodes": sum(ends.values()),
         "ends": {end: ends[end] for end in ("terminated", "truncated", "cut")},
         "late": late,
+        "mean_return": float(np.mean(returns)) if returns else None,
         "lengths": np.quantile(lengths, _QUANTILES).tolist() if lengths else [],
         "returns": np.quantile(returns, _QUANTILES).tolist() if returns else [],
         "versions": list(map(int, ranges.pop("version", []))),
         "ranges": ranges,
-        "outside": outside,
+        "outside": dict(+outside),
         "damages": [str(damage) for damage in recording.damages],
     }
+
+
+def _count_outside(spec: ArraySpec, column: Array) -> int:
+    """Returns the rows with a number beyond the bounds of a spec."""
+    found = np.zeros(column.shape, np.bool_)
+    if spec.low is not None:
+        found |= column < spec.low
+    if spec.high is not None:
+        found |= column > spec.high
+    return int(found.reshape(len(column), -1).any(1).sum())

@@ -181,6 +181,7 @@ class RecordingWriter:
             raise DataError(
                 f"rewards: {list(reward.shape)} given, expected [{steps}], one for each action"
             )
+        _REWARD.validate("rewards", reward)
         columns = {}
         found = nest.flatten(observations, "obs")
         given = ", ".join(found)
@@ -192,7 +193,6 @@ class RecordingWriter:
             raise DataError(f"{', '.join(found)}: not in the spec of observations")
         columns["action"] = _with_last(_check("actions", acted, self._action, steps))
         columns["reward"] = np.concatenate([np.zeros(1, np.float32), reward])
-        _REWARD.validate("rewards", columns["reward"])
         version = cast("versions", versions, np.int64)
         if version.shape not in ((), (steps,)):
             raise DataError(f"versions: {list(version.shape)} given, expected [{steps}]")

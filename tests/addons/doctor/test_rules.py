@@ -154,6 +154,8 @@ def test_of_a_good_run_the_learner_sets_the_pace_and_nothing_is_odd(tmp_path: Pa
     assert applied(BOTTLENECKS, view) == ["learner"]
     assert applied(ODDITIES, view) == []
     assert in_one_line(view).endswith("agents wait 10 %); odd: nothing")
+    without = look(tmp_path / "without", line={"latency": FAST}, session_config__agent__num=0)
+    assert in_one_line(without).endswith("learner waits 10 % of its time); odd: nothing")
 
 
 def test_components_of_this_machine_have_its_clock(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,10 @@ from session.config import Config
 from session.wire import Message
 from session.wire.codec import encode
 from surreal_like import train
+from surreal_like.addons.recording.other_code import Comparison, Difference
 from surreal_like.addons.recording.play import RecordedPolicy
 from surreal_like.addons.recording.reader import Recording
+from surreal_like.addons.recording.rerun import Rerun
 from surreal_like.addons.recording.segments import (
     Kind,
     Record,
@@ -35,6 +38,7 @@ from tests.addons.recording.recorded import (
 from tests.main.conftest import Command
 from tests.surreal_like.replay.chunks import chunk_of
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "recordings.md"
 SMALL: dict[str, Any] = {
     "learner_config.model.hidden_sizes": [16],
     "learner_config.replay.batch_size": 8,
@@ -270,6 +274,16 @@ def test_a_training_from_nothing_is_refused_in_one_line(command: Command, tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
+# -- rerun --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Rerun, Comparison, Difference])
+def test_the_page_names_the_keys_of_a_rerun(kind: type[Any]) -> None:
+    page = PAGE.read_text()
+    names = [each.name for each in fields(kind)]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
 # -- data ---------------------------------------------------------------------------------------
 
 
@@ -288,7 +302,7 @@ def test_data_shows_the_numbers_of_a_recording(command: Command, tmp_path: Path)
     assert lines[2] == "episodes 5 of 12 steps: 3 terminated, 1 truncated, 1 cut"
     assert lines[3] == "late 1 episode without its beginning"
     assert lines[4] == "lengths 2.0 to 4.0, quartiles 2.0, 2.0, 3.0; of complete episodes"
-    assert lines[5] == "returns 2.0 to 4.0, quartiles 2.0, 2.0, 3.0; of complete episodes"
+    assert lines[5] == "returns 2.0 to 4.0, quartiles 2.0, 2.0, 3.0, mean 2.7; of complete episodes"
     assert lines[6] == "versions 0 to 5 of the parameters"
     assert lines[7] == "senders agent-0 12, agent-1 6"
     assert lines[8:10] == [f"obs {json.dumps(OBS)}", f"action {json.dumps(ACTION)}"]
@@ -316,6 +330,8 @@ def test_data_gives_the_same_as_json(command: Command, tmp_path: Path) -> None:
     assert found["senders"] == {"agent-0": 10, "agent-1": 3}
     assert found["ends"] == {"terminated": 1, "truncated": 1, "cut": 2}
     assert found["damages"] == []
+    page = PAGE.read_text()
+    assert [key for key in found if f"`{key}`" not in page] == []
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)], ids=str)
@@ -393,3 +409,16 @@ def test_data_of_own_episodes(command: Command, tmp_path: Path) -> None:
     assert said.code == 0
     assert "gym:CartPole-v1" in said.out
     assert "1 of 3 steps: 1 truncated" in said.out
+    # No algorithm has played.
+    assert ": gym:CartPole-v1, policy default" in said.out
+    assert "outside" not in said.out
+
+
+def test_data_counts_numbers_beyond_the_bounds(command: Command, tmp_path: Path) -> None:
+    action = {"type": "continuous", "dim": [1], "low": [-1.0], "high": [1.0]}
+    obs = {"type": "float32", "dim": [2], "low": 0.0, "high": 1.0}
+    with RecordingWriter("demos", obs_spec=obs, action_spec=action) as demos:
+        demos.add(np.full((4, 2), 2.0), [[0.0], [1.0], [1.5]], [1, 1, 1], truncated=True)
+    said = command("data", "demos")
+    (line,) = (line for line in said.out.splitlines() if line.startswith("outside"))
+    assert line.split(None, 1)[1] == "obs in 4 rows, action in 1 row: beyond the bounds of the spec"

@@ -494,7 +494,7 @@ def test_an_episode_without_its_beginning_is_counted(
         ),
         (buffer(3, terminations=ends(3, at=1)), "episode_1: it ends at step 1 of 3, and goes on"),
         (buffer(3, truncations=ends(3, at=0)), "episode_1: it ends at step 0 of 3, and goes on"),
-        (buffer(2, rewards=[0.0, np.nan]), r"episode_1: rewards: NaN at \[2\] of \[3\], expected"),
+        (buffer(2, rewards=[0.0, np.nan]), r"episode_1: rewards: NaN at \[1\] of \[2\], expected"),
         (buffer(2, rewards=[0.0, 1e300]), "episode_1: rewards: 1e.300 .*does not fit into float32"),
         (buffer(2, actions=np.array([0, 2])), "episode_1: actions: 2 .*expected 0 to below 2"),
         (

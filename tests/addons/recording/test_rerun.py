@@ -281,8 +281,10 @@ def test_a_part_is_repeated(rainbow: RunFolder) -> None:
 def test_it_begins_at_a_checkpoint(tmp_path: Path) -> None:
     settings = {"session_config.checkpoint.period": 60, "session_config.checkpoint.keep_history": 9}
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", settings)
-    found = repeat(run, begin=150)
+    lines: list[str] = []
+    found = Repeater(run).run(150, report=lines.append)
     assert (found.first, found.updates, found.differs) == (120, 110, None)
+    assert lines == ["begins with the state after update 120, the newest that is kept"]
 
 
 def heads(run: RunFolder, shard: str, kind: Kind) -> list[tuple[Path, int, int]]:

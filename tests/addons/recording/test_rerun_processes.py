@@ -109,10 +109,11 @@ def test_the_first_other_update_is_named_by_tensors_too(
     code = other_checkout(tmp_path, "add_(self._epsilon)", "add_(2 * self._epsilon)")
     found = Comparer(recorded, code).compare()
     assert (found.update, found.equal) == (1, False)
-    assert 0 < found.tensors[0] <= found.tensors[1]
-    assert found.tensor
-    assert 0 < found.difference < 1e-3
-    assert found.difference < found.size
+    assert 0 < len(found.differences) <= found.tensors
+    assert all(each.largest and each.largest < 1e-3 for each in found.differences)
+    shares = [each.share for each in found.differences]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < shares[-1] <= shares[0] < 1
 
 
 @pytest.mark.slow

@@ -199,7 +199,7 @@ GOOD = {"observations": np.zeros((4, 3), np.float32), "actions": [0, 1, 2], "rew
         ({"rewards": 1.0}, r"rewards: \[\] given, expected \[3\]"),
         ({"rewards": [[1], [2], [3]]}, r"rewards: \[3, 1\] given, expected \[3\]"),
         ({"terminated": [False, False, True]}, r"terminated: \[3\] given, .*terminated\[-1\]"),
-        ({"rewards": [1, np.inf, 3]}, "rewards: inf at .* expected a finite number"),
+        ({"rewards": [np.nan, 2, 3]}, r"rewards: NaN at \[0\] of \[3\], expected a finite number"),
         ({"rewards": None}, "no rewards: where there are none, give zeros"),
         ({"versions": [1, 2]}, r"versions: \[2\] given, expected \[3\]"),
         ({"versions": "newest"}, "versions: "),
@@ -342,6 +342,7 @@ def test_the_class_of_an_environment_will_do_and_actions_beyond_bounds_are_count
     recording = Recording(tmp_path / "logs")
     assert recording.specs["action_spec"]["high"] == [1.0]
     found = summarize(recording)
-    assert (found["outside"], found["steps"]) == (2, 8)
+    assert (found["outside"], found["steps"]) == ({"action": 2}, 8)
+    assert found["mean_return"] == 4.0
     assert found["ranges"]["action"] == [-0.5, 3.0]
     assert found["lengths"] == [4.0] * 5
