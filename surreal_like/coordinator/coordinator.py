@@ -473,7 +473,7 @@ class RunCoordinator:
     def _stop(self, reason: str, status: str) -> None:
         if self.verdict is not None and status not in ("stopped", self.verdict.status):
             # Of a run that ends already a user, or its launcher, does not want to wait for more.
-            self._final.skip(f"{status}: {reason}")
+            self._final.skip(reason if reason == status else f"{status}: {reason}")
         goal_met = False if self.record.judge.has_goal else None
         self.end(Verdict(status, goal_met, reason))
 

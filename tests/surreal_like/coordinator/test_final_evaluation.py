@@ -179,20 +179,22 @@ def test_one_is_made_where_updates_came_after_the_goal(ending: Ending) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "over"),
+    ("reason", "status", "why"),
     [
-        ("Ctrl-C", "interrupted", True),
-        ("memory", "failed", True),
+        ("Ctrl-C", "interrupted", "interrupted: Ctrl-C"),
+        ("interrupted", "interrupted", "interrupted"),
+        ("memory", "failed", "failed: memory"),
         # The end that goes on already.
-        ("again", "stopped", False),
+        ("again", "stopped", None),
     ],
 )
 def test_an_end_at_once_does_not_wait_for_it(
-    ending: Ending, reason: str, status: str, over: bool
+    ending: Ending, reason: str, status: str, why: str | None
 ) -> None:
     ending.coordinator.end(BUDGET)
     ending.coordinator._stop(reason, status)
-    assert ending.over is over
+    assert ending.over is (why is not None)
+    assert why is None or ending.coordinator._final.result()["final_eval_reason"] == why
 
 
 def test_the_interruption_that_ends_a_run_may_be_repeated(ending: Ending) -> None:
