@@ -141,13 +141,15 @@ def held(path: Path | None, *, name: str = "run", resume: bool = False) -> Itera
         path = path or _is_reserved(name)
         made.insert(0, path)
     folder = RunFolder(path)
+    # Before any is made: an interruption may come between two.
+    below = (folder.logs, folder.checkpoints, folder.alive, folder.code)
+    made = [*(each for each in below if not os.path.exists(each)), *made]
     if resume:
         folder.check_places(*archive_files(folder))
         folder.lock()
     try:
         if not resume:
             folder.create()
-            made = [folder.logs, folder.checkpoints, folder.alive, folder.code, *made]
             folder.lock()
         yield folder
     finally:

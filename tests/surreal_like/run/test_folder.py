@@ -42,6 +42,35 @@ def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
     assert not any(Path("mine").iterdir())
 
 
+@pytest.mark.parametrize("name", ["logs", "checkpoints", "alive", "lock"])
+def test_an_interruption_while_it_is_made_leaves_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    mkdir = Path.mkdir
+    monkeypatch.setattr(
+        Path,
+        "mkdir",
+        lambda path, *args, **more: (
+            interrupted() if path.name == name else mkdir(path, *args, **more)
+        ),
+    )
+    if name == "lock":
+        monkeypatch.setattr(RunFolder, "lock", interrupted)
+    with pytest.raises(KeyboardInterrupt), held(Path("mine")):
+        pass
+    assert not Path("mine").exists()
+
+
+def test_empty_folders_of_another_that_is_refused_stay() -> None:
+    Path("mine/logs").mkdir(parents=True)
+    with pytest.raises(UsageError, match="is not empty"), held(Path("mine")):
+        pass
+    assert Path("mine/logs").exists()
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
