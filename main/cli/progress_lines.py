@@ -62,7 +62,9 @@ class Lines(RunObserver):
         news = self._view.refresh(components=components)
         for _, line in news_lines(self._view):
             self.on_message(line)
-        if news and self._view.line["env_steps"] and self._clock() >= self._due:
+        now = self._view.line
+        begun = news and (now["env_steps"] or now["iterations"])
+        if begun and self._clock() >= self._due:
             # A run of hours must not write thousands of lines.
             age = self._clock() - self._began
             self._due = self._clock() + min(_MOST_SECONDS, max(_SECONDS, age / _LINES))

@@ -25,7 +25,7 @@ def plural(number: int, word: str) -> str:
 
 def steps_or_updates(env_steps: int | None, updates: int) -> str:
     """Formats how far a run has come: in updates where no agent has played."""
-    return f"{count(env_steps)} env steps" if env_steps else f"{count(updates)} updates"
+    return f"{count(env_steps)} env steps" if env_steps else plural(updates, "update")
 
 
 def rate(value: float | None) -> str:

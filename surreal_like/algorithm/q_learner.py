@@ -26,7 +26,7 @@ TARGET_CONFIG = Config(
     {
         "mode": Key(
             "hard",
-            "hard: a copy after each `period` updates; soft: moves by `tau` at each update.",
+            "hard: a copy after each `period` updates; soft: moves by the share `tau` at each.",
             one_of=("hard", "soft"),
         ),
         "period": Key(

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from main.cli.live_observer import LiveTable
 from main.cli.live_table import render
-from main.cli.progress_lines import Lines
+from main.cli.progress_lines import Lines, event_line
 from session.config import Config
 from session.folder import RunFolder
 from session.launchers.instruction import Event
@@ -155,6 +155,18 @@ def test_a_new_best_is_shown_once(writer: Writer, config: Config) -> None:
     assert "greedy 20.0, best 20.0" in line
     writer.line(1100, best=20.0)
     assert shown.look(10.1) == []
+
+
+def test_a_run_without_agents_shows_updates(writer: Writer, config: Config) -> None:
+    shown = LinesOf(writer, config)
+    writer.line(0)
+    assert shown.look(0.0) == []
+    writer.line(0, wall_seconds=10.0, iterations=70)
+    (line,) = shown.look(10.0)
+    assert "updates 70" in line
+    assert "env steps" not in line
+    event = {"event": "evaluation", "mean_return": 20.0, "episodes": 4, "env_steps": 0}
+    assert event_line({**event, "iteration": 70}).endswith("over 4 episodes, at 70 updates")
 
 
 def test_evaluations_of_a_mode_that_does_not_judge_are_shown_apart(

@@ -15,7 +15,7 @@ from session.loggerplex.terminal import printable
 from session.show.text import columns, count, plural
 
 if TYPE_CHECKING:
-    from surreal_like.addons.recording.other_code import Comparison
+    from surreal_like.addons.recording.other_code import Comparison, Difference
     from surreal_like.addons.recording.rerun import Rerun
 
 _EXAMPLES = """examples:
@@ -102,18 +102,17 @@ def _page(found: Comparison, code: str) -> str:
     lines.append(
         f"{differing} of {tensors} differ after it, the largest relative difference first:"
     )
-    rows = [
-        [f"  {each.name}", f"by {_number(each.largest)}", f"of at most {_number(each.size)}"]
-        for each in found.differences[:_SHOWN]
-    ]
+    rows = [[f"  {each.name}", *_amounts(each)] for each in found.differences[:_SHOWN]]
     lines += columns([], rows).splitlines()
     if more := found.differences[_SHOWN:]:
         lines.append(f"  and {count(len(more))} more: --json has all")
     return "\n".join(lines)
 
 
-def _number(value: float | None) -> str:
-    return "other shape, or not finite" if value is None else f"{value:.3g}"
+def _amounts(found: Difference) -> list[str]:
+    if found.largest is None or found.size is None:
+        return ["has another shape, or is not finite", ""]
+    return [f"by {found.largest:.3g}", f"of at most {found.size:.3g}"]
 
 
 def _difference(differs: tuple[int, int]) -> str:

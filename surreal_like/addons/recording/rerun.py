@@ -256,7 +256,7 @@ class Repeater:
         found.starts += 1
         found.proven = iteration
         if iteration or first:
-            report(f"begins with the state after update {iteration:,}, the newest that is kept")
+            report(f"begins with the state after update {iteration:,}")
 
     def _is_equal(self, kind: Kind, content: Any) -> bool:
         """Returns False if a hash, or the mark of a batch, is another one in the journal."""

@@ -88,6 +88,8 @@ def summarize(recording: Recording) -> dict[str, Any]:
 
 def _count_outside(spec: ArraySpec, column: Array) -> int:
     """Returns the rows with a number beyond the bounds of a spec."""
+    if spec.low is None and spec.high is None:
+        return 0
     found = np.zeros(column.shape, np.bool_)
     if spec.low is not None:
         found |= column < spec.low

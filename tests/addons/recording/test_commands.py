@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from main.addons.recording.rerun import _page
 from session.config import Config
 from session.wire import Message
 from session.wire.codec import encode
@@ -282,6 +283,25 @@ def test_the_page_names_the_keys_of_a_rerun(kind: type[Any]) -> None:
     page = PAGE.read_text()
     names = [each.name for each in fields(kind)]
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_tensors_that_differ_are_listed() -> None:
+    found = Comparison(Rerun(updates=9), Rerun(updates=9, differs=(4, 5)), update=3, tensors=14)
+    found.differences = [Difference("a", None, 1.0), Difference("b", 1e-6, 0.5)]
+    found.differences += [Difference(f"c{number}", 1e-9, 0.5) for number in range(10)]
+    assert [" ".join(line.split()) for line in _page(found, "../b").splitlines()[:6]] == [
+        "../b and the run: the first difference is at update 5",
+        "(the journal has marks of some parameters of each optimizer only)",
+        "../b learns something else from update 3 on",
+        "12 of 14 tensors differ after it, the largest relative difference first:",
+        "a has another shape, or is not finite",
+        "b by 1e-06 of at most 0.5",
+    ]
+    assert _page(found, "../b").endswith("and 2 more: --json has all")
+    same = Comparison(Rerun(updates=9), Rerun(updates=9))
+    assert _page(same, "../b") == (
+        "../b learns the same: 9 updates equal; all tensors compared at the end"
+    )
 
 
 # -- data ---------------------------------------------------------------------------------------
