@@ -72,6 +72,8 @@ class Rerun:
     problems: list[str] = field(default_factory=list)
 
 
+# Whole states that are compared before a line says how far the rerun is.
+_SAID_EACH = 10
 _SCHEMAS = {Kind.START: START, Kind.BATCHES: BATCHES, Kind.HASH: HASH}
 
 
@@ -202,7 +204,7 @@ class Repeater:
         Args:
             begin: it begins at the newest state that is kept up to this iteration; None: the first.
             until: last iteration; None: that of the journal.
-            report: gets a line for what cannot be repeated.
+            report: gets a line for what cannot be repeated, and for each tenth equal hash.
             goes_on: True to repeat also what follows the first difference.
 
         Raises:
@@ -230,8 +232,7 @@ class Repeater:
                 if not goes_on:
                     break
             elif kind is Kind.HASH or content.marks:
-                found.compared += kind is Kind.HASH and number > found.first
-                found.proven = number
+                self._note_equal(kind, number, found, report)
             if kind is Kind.HASH or number == until:
                 continue
             try:
@@ -263,6 +264,13 @@ class Repeater:
         if kind is Kind.HASH:
             return bool(hash_of(self.learner) == content["hash"])
         return not content.marks or content.marks == mark_of(self.learner)
+
+    def _note_equal(self, kind: Kind, number: int, found: Rerun, report: Report) -> None:
+        found.proven = number
+        if kind is Kind.HASH and number > found.first:
+            found.compared += 1
+            if found.compared % _SAID_EACH == 0:
+                report(f"equal up to update {number:,}")
 
     def _find_checkpoints(self) -> dict[int, tuple[float, Path]]:
         """Returns iteration -> time and folder of the checkpoints of the run."""

@@ -278,6 +278,15 @@ def test_a_part_is_repeated(rainbow: RunFolder) -> None:
     assert until.proven == 120
 
 
+def test_a_long_rerun_says_how_far_it_is(tmp_path: Path) -> None:
+    settings = {"session_config.flight.hash_every": 10}
+    run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", settings)
+    lines: list[str] = []
+    found = Repeater(run).run(report=lines.append)
+    assert (found.updates, found.compared, found.differs) == (230, 23, None)
+    assert lines == ["equal up to update 100", "equal up to update 200"]
+
+
 def test_it_begins_at_a_checkpoint(tmp_path: Path) -> None:
     settings = {"session_config.checkpoint.period": 60, "session_config.checkpoint.keep_history": 9}
     run = record(tmp_path / "run", "dqn", "gym:CartPole-v1", settings)
