@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 # Generous, for the machine may be shared; nothing waits for so long when all is well.
 DEADLINE_SECONDS = 90.0
@@ -32,3 +33,19 @@ def until(
         assert time.monotonic() < deadline, f"nothing came within {seconds:g} s: {what()}"
         step()
     return found
+
+
+def readable(places: Sequence[Any], seconds: float = DEADLINE_SECONDS) -> list[Any]:
+    """Waits until something can be read, and returns those of which it can.
+
+    Unlike ``select.select`` it takes descriptors above 1023, too, which a long session has.
+
+    Args:
+        places: descriptors, or files and sockets that have one.
+        seconds: after which none is returned.
+    """
+    poller = select.poll()
+    found = {each if isinstance(each, int) else each.fileno(): each for each in places}
+    for descriptor in found:
+        poller.register(descriptor, select.POLLIN)
+    return [found[descriptor] for descriptor, _ in poller.poll(1000 * seconds)]

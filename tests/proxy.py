@@ -5,13 +5,14 @@ It is a thread of the test's own process; what passes is passed on byte by byte.
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 import time
 from collections import deque
 from contextlib import suppress
 from typing import Self
+
+from tests.polling import readable
 
 _LOOK_SECONDS = 0.02
 _CHUNK_BYTES = 1 << 16
@@ -75,9 +76,9 @@ class Proxy:
                 held = self._held
                 watched = [self._listener, *([] if held else self._pairs)]
             with suppress(OSError, ValueError):  # one that has been cut meanwhile
-                readable, _, _ = select.select(watched, [], [], _LOOK_SECONDS)
+                found = readable(watched, _LOOK_SECONDS)
                 with self._lock:
-                    for each in readable:
+                    for each in found:
                         self._accept() if each is self._listener else self._take(each)
                     while self._late and not held and self._late[0][0] <= time.monotonic():
                         self._pass(*self._late.popleft()[1:])

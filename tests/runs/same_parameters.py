@@ -84,7 +84,7 @@ def run(checkout: Path, config: Path, words: tuple[str, ...], folder: Path) -> d
 
 def newest_parameters(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yields the folder of each policy's checkpoints and its newest parameters."""
-    for policy in sorted((folder / "checkpoints").iterdir()):
+    for policy in sorted((folder / "checkpoints").glob("*")):
         files = list(policy.glob("[0-9]*/params.safetensors"))
         if files:
             yield policy.name, max(files, key=lambda file: int(file.parent.name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from surreal_like.env.vector import SyncVector
 from surreal_like.errors import DataError
 from surreal_like.experience import chunk_sender
 from surreal_like.experience.chunk_sender import acting_of
+from tests.polling import readable
 from tests.session.wire.rig import free_port
 from tests.surreal_like.agent.rig import Count, Failing, ReplayPeer, Rig, make_rig
 
@@ -465,8 +465,7 @@ class Cable:
         while not self._ending:
             with self._lock:
                 ends = {end: other for pair in self._pairs for end, other in (pair, pair[::-1])}
-            ready, _, _ = select.select([self._listener, *ends], [], [], 0.01)
-            for end in ready:
+            for end in readable([self._listener, *ends], 0.01):
                 if end is self._listener:
                     self._accept()
                 else:

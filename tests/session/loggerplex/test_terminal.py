@@ -2,14 +2,13 @@
 
 import os
 import pty
-import select
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from session.loggerplex.terminal import TERMINAL, Terminal
-from tests.polling import DEADLINE_SECONDS
+from tests.polling import readable
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def read(person: int, lines: int = 1) -> list[str]:
     """So many lines, which a terminal hands over in pieces of its own size."""
     text = b""
     while text.count(b"\n") < lines:
-        assert select.select([person], [], [], DEADLINE_SECONDS)[0], text
+        assert readable([person]), text
         text += os.read(person, 10_000)
     return text.decode().splitlines()
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from session.process.component import LIFELINE, Topology
 from session.process.context import Launch
 from session.process.entry import open_context, release
 from session.process.heartbeat import read_beat
-from tests.polling import DEADLINE_SECONDS, until
+from tests.polling import DEADLINE_SECONDS, readable, until
 from tests.session.launchers.parts import MODULE, make_config, make_run, make_topology
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -118,7 +117,7 @@ def test_in_a_terminal_it_shows_its_records(folder: RunFolder) -> None:
         try:
             shown = ""
             while not shown.endswith("\n"):
-                assert select.select([person], [], [], DEADLINE_SECONDS)[0]
+                assert readable([person])
                 shown += os.read(person, 10_000).decode()
         finally:
             process.terminate()
@@ -160,7 +159,7 @@ def test_a_process_where_no_folder_is_shared(folder: RunFolder, tmp_path: Path) 
     process = start("--name", "learner", *files)
     until(lambda: (folder.sockets / "learner.control").exists())
     assert process.stderr is not None
-    assert select.select([process.stderr], [], [], 0)[0] == []
+    assert readable([process.stderr], 0) == []
     process.terminate()
     assert finish(process) == (START_AGAIN, "")
     assert list(folder.alive.iterdir()) == []
