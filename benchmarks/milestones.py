@@ -91,6 +91,7 @@ ROWS = (
     Row("cartpole_bc", "cartpole_bc", 475.0, 60.0),
     Row("pendulum_iql", "pendulum_iql", -200.0, 300.0),
     Row("pendulum_td3_bc", "pendulum_td3_bc", -200.0, 300.0),
+    Row("halfcheetah_td3_bc", "halfcheetah_td3_bc", None, 10_800.0),
     Row("pong_ppo", "pong_ppo", 18.0, 10_800.0),
 )
 

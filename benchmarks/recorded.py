@@ -24,6 +24,14 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "101",
         "--folder",
     ),
+    "cheetah_rows": (
+        "train",
+        "halfcheetah_sac",
+        "session_config.record.what=all",
+        "--seed",
+        "101",
+        "--folder",
+    ),
 }
 
 

@@ -115,7 +115,9 @@ def _goal(stop: Mapping[str, Any]) -> str:
         return f"{stop['metric']} {stop['above']}"
     if stop.get("eval_return") is not None:
         return str(stop["eval_return"])
-    return f"{stop['env_steps']:,} steps"
+    if stop.get("env_steps"):
+        return f"{stop['env_steps']:,} steps"
+    return f"{stop['iterations']:,} updates"
 
 
 def _read_times() -> Iterator[tuple[str, float]]:

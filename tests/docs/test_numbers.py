@@ -271,6 +271,19 @@ def test_what_demonstrations_give_is_what_was_measured() -> None:
     assert f"the {card['env_steps']:,} steps in which the demonstrating policy was trained" in text
 
 
+def test_what_is_said_of_recorded_rows_of_halfcheetah_is_what_was_measured() -> None:
+    rows = result("milestones")["milestones"]
+    (run,) = (each for each in rows if each["row"] == "halfcheetah_td3_bc")
+    said = f"reaches {run['mean_return']:,.0f} after {run['iterations']:,} updates"
+    runs = [each for each in rows if each["row"] == "halfcheetah_sac"]
+    least, _, median, _, most = sorted(each["judged_mean_return"] for each in runs)
+    text = (ROOT / "docs" / "recordings.md").read_text()
+    assert said in text
+    assert f"one seed, {run['seed']}, as it came" in text
+    reached = f"{median:,.0f} ({least:,.0f} to {most:,.0f};"
+    assert f"SAC itself, each of which makes such rows, reach {reached}" in text
+
+
 PEER = "stable-baselines3"
 MUJOCO = ("halfcheetah_sac", "halfcheetah_ppo", "hopper_ppo", "walker2d_ppo")
 

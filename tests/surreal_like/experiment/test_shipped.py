@@ -53,6 +53,7 @@ def test_each_file_names_the_extra_that_it_needs() -> None:
         ("multi_cartpole_mixed", "ppo, dqn", "left 150, right 150", True),
         pytest.param("cartpole_remote", "dqn", "return/train 300", False, marks=needs("gateway")),
         ("halfcheetah_sac", "sac", "100,000 steps", False),
+        ("halfcheetah_td3_bc", "td3", "200,000 updates", False),
         pytest.param("cartpole_pbt", "ppo", "8 trials", False, marks=needs("tuning")),
     ],
 )
