@@ -72,8 +72,8 @@ class Rerun:
     problems: list[str] = field(default_factory=list)
 
 
-# Whole states that are compared before a line says how far the rerun is.
-_SAID_EACH = 10
+# Whole states that are compared for each line that says how far the rerun is.
+_STATES_PER_LINE = 10
 _SCHEMAS = {Kind.START: START, Kind.BATCHES: BATCHES, Kind.HASH: HASH}
 
 
@@ -269,7 +269,7 @@ class Repeater:
         found.proven = number
         if kind is Kind.HASH and number > found.first:
             found.compared += 1
-            if found.compared % _SAID_EACH == 0:
+            if found.compared % _STATES_PER_LINE == 0:
                 report(f"equal up to update {number:,}")
 
     def _find_checkpoints(self) -> dict[int, tuple[float, Path]]:
